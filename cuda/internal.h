@@ -1,0 +1,47 @@
+// internal.h: what every kernel file shares. Native side only; Go sees ced.h.
+#pragma once
+#include "ced.h"
+
+#include <cstdint>
+
+namespace ced {
+
+// Writes a formatted message to *err (if any) and returns code.
+int fail(ced_err *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+// Runs body(begin, end, worker) over [0, n) cut into pieces of `grain`, on the stream's threads; returns when all
+// are done. worker < ced_stream_threads(s). REF streams run in order on the caller. Which worker runs a piece is
+// unspecified: results must not depend on it.
+using Body = void (*)(void *ctx, int64_t begin, int64_t end, int worker);
+void parallel(ced_stream *s, int64_t n, int64_t grain, Body body, void *ctx);
+
+template <class F>
+void parallel_for(ced_stream *s, int64_t n, int64_t grain, const F &f) {
+  parallel(
+      s, n, grain, [](void *ctx, int64_t b, int64_t e, int w) { (*static_cast<const F *>(ctx))(b, e, w); },
+      const_cast<F *>(&f));
+}
+
+template <class T>
+T *at(uint64_t addr) {
+  return reinterpret_cast<T *>(addr);
+}
+
+inline int32_t row_count(uint64_t rows) { return *at<const int32_t>(rows); }
+
+ced_kind kind_of(const ced_stream *s);
+
+}  // namespace ced
+
+// Body dispatch behind the common checks of a kernel's .cc file. REF and CPU bodies run at once and cannot fail.
+#define CED_DISPATCH(name, s, a, err)                                                                       \
+  switch (ced::kind_of(s)) {                                                                                \
+    case CED_REF:                                                                                           \
+      name##_ref(s, *(a));                                                                                  \
+      return CED_OK;                                                                                        \
+    case CED_CPU:                                                                                           \
+      name##_cpu(s, *(a));                                                                                  \
+      return CED_OK;                                                                                        \
+    default:                                                                                                \
+      return ced::fail(err, CED_ENODEV, #name ": this build has no CUDA kernels; use --backend cpu");        \
+  }

@@ -1,0 +1,38 @@
+# cedrun. Every target is plain cmake and go; run any line by hand.
+JOBS         ?= $(shell nproc)
+STATICCHECK  ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+CLANG_FORMAT ?= .tools/bin/clang-format
+NATIVE        = $(shell find cuda -name '*.h' -o -name '*.cc' -o -name '*.cu')
+PROMPT       ?= Once upon a time
+
+all: lib
+	go build -o bin/cedrun ./cmd/cedrun
+run: all
+	bin/cedrun generate --prompt "$(PROMPT)" --max-tokens 200
+lib:
+	@sh tools/require.sh
+	cmake -S . -B build && cmake --build build -j $(JOBS)
+
+test: test-native test-sanitize test-go
+test-native: lib
+	ctest --test-dir build --output-on-failure
+test-sanitize:
+	cmake -S . -B build/sanitize -DCED_SANITIZE=ON && cmake --build build/sanitize -j $(JOBS)
+	ctest --test-dir build/sanitize --output-on-failure
+test-go: all
+	go vet ./...
+	go test -race ./...
+
+lint: all $(CLANG_FORMAT)
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "make fmt mends these"; exit 1; }
+	go vet ./... && $(STATICCHECK) ./...
+	$(CLANG_FORMAT) --dry-run --Werror $(NATIVE)
+	sh tools/symbols.sh
+fmt: $(CLANG_FORMAT)
+	gofmt -w . && $(CLANG_FORMAT) -i $(NATIVE)
+.tools/bin/clang-format:
+	python3 -m venv .tools && .tools/bin/pip install --quiet clang-format==19.1.7
+
+clean:
+	rm -rf bin build cuda/zz_stamp.go
+.PHONY: all run lib test test-native test-sanitize test-go lint fmt clean

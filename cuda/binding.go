@@ -1,0 +1,66 @@
+package ced
+
+/*
+#cgo LDFLAGS: ${SRCDIR}/../build/libced.a -lstdc++ -lm -lpthread
+#include <stdlib.h>
+#include "ced.h"
+*/
+import "C"
+
+import "fmt"
+
+// Kind selects the body that a stream's kernels run.
+type Kind int
+
+const (
+	Ref  Kind = C.CED_REF  // scalar, canonical arithmetic
+	CPU  Kind = C.CED_CPU  // threaded, vectorised
+	CUDA Kind = C.CED_CUDA // the device
+)
+
+// String is the name used by flags, logs and reports.
+func (k Kind) String() string {
+	switch k {
+	case Ref:
+		return "ref"
+	case CPU:
+		return "cpu"
+	case CUDA:
+		return "cuda"
+	}
+	return fmt.Sprintf("kind(%d)", int(k))
+}
+
+// Status codes of ced.h.
+const (
+	EINVAL  = C.CED_EINVAL
+	ENOMEM  = C.CED_ENOMEM
+	ENODEV  = C.CED_ENODEV
+	EDEVICE = C.CED_EDEVICE
+)
+
+// Error is what the native side reported.
+type Error struct {
+	Code, CUDA int
+	What       string
+}
+
+func (e *Error) Error() string {
+	if e.CUDA != 0 {
+		return fmt.Sprintf("%s (CUDA error %d)", e.What, e.CUDA)
+	}
+	return e.What
+}
+
+func failure(e *C.ced_err) error {
+	return &Error{Code: int(e.code), CUDA: int(e.cuda), What: C.GoString(&e.what[0])}
+}
+
+// Devices counts the devices of kind k; none is not an error.
+func Devices(k Kind) int { return int(C.ced_device_count(C.ced_kind(k))) }
+
+// ABI is the digest of the header that the linked archive was built from.
+func ABI() string { return C.GoString(C.ced_abi()) }
+
+// Archive is the digest of the linked archive; using it ties Go's build cache to the archive's contents.
+func Archive() string { return libDigest }

@@ -1,0 +1,107 @@
+package ced
+
+/*
+#cgo noescape ced_upload
+#cgo nocallback ced_upload
+#cgo noescape ced_download
+#cgo nocallback ced_download
+#include "ced.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Addr is an address in a stream's memory; Go never dereferences it. 0 means absent.
+type Addr uint64
+
+// Stream is an ordered queue of kernels on one device. One goroutine at a time may use it.
+type Stream struct {
+	c    *C.ced_stream
+	kind Kind
+	err  C.ced_err // here, so that a failing call does not allocate one
+}
+
+// Open makes a stream of kind k on a device. threads counts CPU worker threads, 0 = one per usable core.
+func Open(k Kind, device, threads int) (*Stream, error) {
+	s, e := &Stream{kind: k}, new(C.ced_err)
+	if rc := C.ced_stream_open(C.ced_kind(k), C.int(device), C.int(threads), &s.c, e); rc != 0 {
+		return nil, fmt.Errorf("open %s stream: %w", k, failure(e))
+	}
+	return s, nil
+}
+
+// Close ends the stream's threads. Memory allocated on it must have been freed.
+func (s *Stream) Close() { C.ced_stream_close(s.c) }
+
+// Kind is the body family of the stream.
+func (s *Stream) Kind() Kind { return s.kind }
+
+// Host reports whether the stream's memory is this process's memory, so that mapped weights are read in place.
+func (s *Stream) Host() bool { return s.kind != CUDA }
+
+// Threads is the number of workers, the caller included.
+func (s *Stream) Threads() int { return int(C.ced_stream_threads(s.c)) }
+
+func (s *Stream) check(rc C.int) error {
+	if rc == 0 {
+		return nil
+	}
+	return failure(&s.err)
+}
+
+// Sync waits for everything enqueued.
+func (s *Stream) Sync() error { return s.check(C.ced_stream_sync(s.c, &s.err)) }
+
+// Alloc reserves n bytes, 64-byte aligned, contents undefined.
+func (s *Stream) Alloc(n int) (Addr, error) {
+	var a C.uint64_t
+	if rc := C.ced_alloc(s.c, C.uint64_t(n), &a, &s.err); rc != 0 {
+		return 0, fmt.Errorf("allocate %d bytes: %w", n, failure(&s.err))
+	}
+	return Addr(a), nil
+}
+
+// Free releases memory of Alloc; 0 is ignored.
+func (s *Stream) Free(a Addr) {
+	if a != 0 {
+		C.ced_free(s.c, C.uint64_t(a))
+	}
+}
+
+// Fill sets n bytes at dst to b.
+func (s *Stream) Fill(dst Addr, b byte, n int) error {
+	return s.check(C.ced_fill(s.c, C.uint64_t(dst), C.int(b), C.uint64_t(n), &s.err))
+}
+
+// Upload copies src into stream memory; src may be reused at once.
+func (s *Stream) Upload(dst Addr, src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	return s.check(C.ced_upload(s.c, C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)), &s.err))
+}
+
+// Download copies from stream memory once everything enqueued before is done.
+func (s *Stream) Download(dst []byte, src Addr) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	return s.check(C.ced_download(s.c, unsafe.Pointer(&dst[0]), C.uint64_t(src), C.uint64_t(len(dst)), &s.err))
+}
+
+// Copy moves n bytes within stream memory.
+func (s *Stream) Copy(dst, src Addr, n int) error {
+	return s.check(C.ced_copy(s.c, C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n), &s.err))
+}
+
+// HostAddr is the address of b in a host stream's memory. The caller keeps b alive and unmoved (mapped or native
+// memory, never a Go heap object).
+func HostAddr(b []byte) Addr {
+	if len(b) == 0 {
+		return 0
+	}
+	return Addr(uintptr(unsafe.Pointer(&b[0])))
+}

@@ -7,7 +7,7 @@ cat > "$2.tmp" <<GO
 
 package ced
 
-// ArchiveDigest identifies the native archive that this package was built against.
-const ArchiveDigest = "$digest"
+// libDigest identifies the native archive that this package was built against.
+const libDigest = "$digest"
 GO
 if cmp -s "$2.tmp" "$2"; then rm "$2.tmp"; else mv "$2.tmp" "$2"; fi

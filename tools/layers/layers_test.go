@@ -1,0 +1,138 @@
+// Package layers holds the tests of the repository's own shape: which package may import which, what packages are
+// called, and what a committed file must not contain.
+package layers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "cedrun"
+
+// layer gives the height of a package of this module. Dependencies point downwards only: cmd -> server -> engine ->
+// model -> ced. Everything else under runtime/ is bookkeeping that builds and tests without the native library.
+func layer(pkg string) int {
+	switch rel := strings.TrimPrefix(pkg, module+"/"); {
+	case rel == "cuda":
+		return 1
+	case rel == "runtime/model" || strings.HasPrefix(rel, "runtime/model/"):
+		return 2
+	case rel == "runtime/engine" || strings.HasPrefix(rel, "runtime/engine/"):
+		return 3
+	case rel == "runtime/server" || strings.HasPrefix(rel, "runtime/server/"):
+		return 4
+	case strings.HasPrefix(rel, "runtime/"), strings.HasPrefix(rel, "testdata"):
+		return 0
+	default: // cmd, bench, tools
+		return 5
+	}
+}
+
+type goPackage struct {
+	ImportPath, Name, Dir string
+	CgoFiles              []string
+	Imports, TestImports  []string
+	XTestImports          []string
+}
+
+// list returns the module's own packages.
+func list(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Name,Dir,CgoFiles,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = root(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	var own []goPackage
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return own
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(p.ImportPath, module+"/") {
+			own = append(own, p)
+		}
+	}
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestDependenciesPointDownwards(t *testing.T) {
+	for _, p := range list(t) {
+		for _, dep := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if !strings.HasPrefix(dep, module+"/") {
+				continue
+			}
+			switch from, to := layer(p.ImportPath), layer(dep); {
+			case to > from:
+				t.Errorf("%s imports %s, which is above it", p.ImportPath, dep)
+			case to == 5 && !strings.HasPrefix(dep, path.Dir(p.ImportPath)):
+				t.Errorf("%s imports %s: nothing imports a program's package", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func TestOnlyTheBindingImportsC(t *testing.T) {
+	for _, p := range list(t) {
+		if len(p.CgoFiles) > 0 && p.ImportPath != module+"/cuda" {
+			t.Errorf("%s uses cgo in %v; native code is reached through %s/cuda", p.ImportPath, p.CgoFiles, module)
+		}
+	}
+}
+
+func TestPackageNamesSayWhatIsInside(t *testing.T) {
+	vague := []string{"util", "utils", "common", "helper", "helpers", "misc", "runtime"}
+	for _, p := range list(t) {
+		if slices.Contains(vague, p.Name) || slices.Contains(vague, path.Base(p.ImportPath)) {
+			t.Errorf("%s: the name %q says nothing about its contents", p.ImportPath, p.Name)
+		}
+	}
+}
+
+// Nothing committed may depend on where one checkout lies.
+func TestFilesNameNoPathOfOneMachine(t *testing.T) {
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skip("not a git checkout:", err)
+	}
+	outside := regexp.MustCompile(`\.\./` + `shared\b|(?:^|[^\w.\-/:])/(?:work|root|home|Users)/\w`)
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		if strings.HasPrefix(name, "testdata/") || strings.HasSuffix(name, ".sum") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root(t), name))
+		if err != nil || bytes.IndexByte(text, 0) >= 0 {
+			continue // deleted in the working tree, or binary
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if hit := outside.FindString(line); hit != "" {
+				t.Errorf("%s:%d: %q lies outside the repository", name, i+1, strings.TrimSpace(hit))
+			}
+		}
+	}
+}

@@ -43,6 +43,19 @@ struct Stop {};
 // fail records one failure of the running test and prints it (the first ten of a test).
 void fail(const char *file, int line, const std::string &what);
 
+// While it lives, failures are noted but neither printed nor counted.
+class Expected {
+ public:
+  Expected();
+  ~Expected();
+  bool failed() const;
+  Expected(const Expected &) = delete;
+  Expected &operator=(const Expected &) = delete;
+
+ private:
+  size_t before_;
+};
+
 // A line printed with every failure while the object lives.
 class Context {
  public:
@@ -147,6 +160,17 @@ bool check_bits(const T *got, const T *want, size_t n, const char *text, const c
   } while (0)
 #define CHECK_NEAR(a, b, tolerance) ::check::check_near(a, b, tolerance, #a " ~ " #b, __FILE__, __LINE__)
 #define CHECK_BITS(got, want, n) ::check::check_bits(got, want, n, #got " == " #want, __FILE__, __LINE__)
+// The statement must fail: for tests of the checks themselves.
+#define CHECK_FAILS(statement)                                                          \
+  do {                                                                                  \
+    bool failed;                                                                        \
+    {                                                                                   \
+      ::check::Expected expected;                                                       \
+      statement;                                                                        \
+      failed = expected.failed();                                                       \
+    }                                                                                   \
+    if (!failed) ::check::fail(__FILE__, __LINE__, "passed, should fail: " #statement); \
+  } while (0)
 #define CONTEXT(stream)                                   \
   ::check::Context CHECK_CAT(context_, __COUNTER__)([&] { \
     std::ostringstream out;                               \

@@ -1,0 +1,28 @@
+// stream.h: what is behind a ced_stream.
+#pragma once
+#include "internal.h"
+
+namespace ced {
+class Pool;
+}
+
+struct ced_stream {
+  ced_kind kind;
+  int device;
+  ced::Pool *pool;  // CED_CPU only
+  void *cuda;       // the CUDA side's own state
+};
+
+// The CUDA side: cuda.cu with CUDA, cuda_absent.cc without. Addresses are device memory.
+namespace ced {
+int cuda_count();
+int cuda_open(ced_stream *s, ced_err *err);
+void cuda_close(ced_stream *s);
+int cuda_sync(ced_stream *s, ced_err *err);
+int cuda_alloc(ced_stream *s, uint64_t bytes, uint64_t *addr, ced_err *err);
+void cuda_free(ced_stream *s, uint64_t addr);
+int cuda_fill(ced_stream *s, uint64_t dst, int byte, uint64_t bytes, ced_err *err);
+int cuda_upload(ced_stream *s, uint64_t dst, const void *src, uint64_t bytes, ced_err *err);
+int cuda_download(ced_stream *s, void *dst, uint64_t src, uint64_t bytes, ced_err *err);
+int cuda_copy(ced_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, ced_err *err);
+}  // namespace ced

@@ -1,5 +1,6 @@
 // device.cc: streams and memory. Host streams run at once, so ordering and synchronisation are free.
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -145,7 +146,7 @@ int ced_alloc(ced_stream *s, uint64_t bytes, uint64_t *addr, ced_err *err) {
   if (addr == nullptr) return fail(err, CED_EINVAL, "alloc: addr is missing");
   if (s->kind == CED_CUDA) return ced::cuda_alloc(s, bytes, addr, err);
   void *p = nullptr;
-  if (posix_memalign(&p, 64, bytes > 0 ? bytes : 64) != 0)
+  if (bytes > PTRDIFF_MAX || posix_memalign(&p, 64, bytes > 0 ? bytes : 64) != 0)
     return fail(err, CED_ENOMEM, "alloc: out of host memory for %llu bytes",
                 static_cast<unsigned long long>(bytes));
   *addr = reinterpret_cast<uint64_t>(p);

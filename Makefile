@@ -9,14 +9,16 @@ all: lib
 	go build -o bin/cedrun ./cmd/cedrun
 run: all
 	bin/cedrun generate --prompt "$(PROMPT)" --max-tokens 200
-lib:
-	@sh tools/require.sh
+lib: require
 	cmake -S . -B build && cmake --build build -j $(JOBS)
+
+require:
+	@sh tools/require.sh
 
 test: test-native test-sanitize test-go
 test-native: lib
 	ctest --test-dir build --output-on-failure
-test-sanitize:
+test-sanitize: require
 	cmake -S . -B build/sanitize -DCED_SANITIZE=ON && cmake --build build/sanitize -j $(JOBS)
 	ctest --test-dir build/sanitize --output-on-failure
 test-go: all
@@ -35,4 +37,4 @@ fmt: $(CLANG_FORMAT)
 
 clean:
 	rm -rf bin build cuda/zz_stamp.go
-.PHONY: all run lib test test-native test-sanitize test-go lint fmt clean
+.PHONY: all run lib require test test-native test-sanitize test-go lint fmt clean

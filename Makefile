@@ -1,4 +1,5 @@
 # cedrun. Every target is plain cmake and go; run any line by hand.
+MAKEFLAGS    += --no-print-directory
 JOBS         ?= $(shell nproc)
 STATICCHECK  ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CLANG_FORMAT ?= .tools/bin/clang-format

@@ -20,7 +20,7 @@ test: test-native test-sanitize test-go
 test-native: lib
 	ctest --test-dir build --output-on-failure
 test-sanitize: require
-	cmake -S . -B build/sanitize -DCED_SANITIZE=ON && cmake --build build/sanitize -j $(JOBS)
+	cmake -S . -B build/sanitize -DCED_SANITIZE=address,undefined && cmake --build build/sanitize -j $(JOBS)
 	ctest --test-dir build/sanitize --output-on-failure
 test-go: all
 	go vet ./...

@@ -1,0 +1,21 @@
+#include "kernel/mhc_mix/mhc_mix.h"
+
+#include "kernel/row.h"
+
+using namespace ced;
+
+extern "C" int ced_mhc_mix(ced_stream *s, const ced_mhc_mix_args *a, ced_err *err) {
+  const char *name = "mhc_mix";
+  CED_TRY(check_range(name, "streams", a->streams, 1, kMaxStreams, err));
+  CED_TRY(check_multiple(name, "dim", a->dim, 16, err));
+  CED_TRY(check_range(name, "iters", a->iters, 1, 1000, err));
+  CED_TRY(check_rows(s, name, a->rows, a->max_rows, err));
+  CED_TRY(check_address(name, "h", a->h, 64, err));
+  CED_TRY(check_address(name, "fn", a->fn, 1, err));
+  CED_TRY(check_address(name, "base", a->base, 1, err));
+  CED_TRY(check_address(name, "scale", a->scale, 1, err));
+  CED_TRY(check_address(name, "pre", a->pre, 64, err));
+  CED_TRY(check_address(name, "post", a->post, 64, err));
+  CED_TRY(check_address(name, "comb", a->comb, 64, err));
+  CED_DISPATCH(mhc_mix, s, a, err)
+}

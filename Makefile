@@ -18,10 +18,10 @@ require:
 
 test: test-native test-sanitize test-go
 test-native: lib
-	ctest --test-dir build --output-on-failure
+	ctest --test-dir build --verbose
 test-sanitize: require
 	cmake -S . -B build/sanitize -DCED_SANITIZE=address,undefined && cmake --build build/sanitize -j $(JOBS)
-	ctest --test-dir build/sanitize --output-on-failure
+	ctest --test-dir build/sanitize --verbose
 test-go: all
 	go vet ./...
 	go test -race ./...

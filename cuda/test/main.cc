@@ -63,6 +63,7 @@ int main(int argc, char **argv) {
       return 2;
     }
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a crash must not swallow what was printed before it
   size_t passed = 0, failed = 0;
   for (const check::Case &c : check::cases()) {
     if (!selected(c, argc, argv)) continue;
@@ -71,7 +72,6 @@ int main(int argc, char **argv) {
       passed++;
       continue;
     }
-    std::fflush(stdout);
     (passes(c) ? passed : failed)++;
   }
   if (passed + failed == 0) {

@@ -80,6 +80,9 @@ func build(f *file) (*Tokenizer, error) {
 		t.pairs.put(left, right, pairValue{rank: int32(i), id: joined})
 	}
 	for _, a := range f.AddedTokens {
+		if _, base := f.Model.Vocab[a.Content]; base && t.bytes[a.ID] != a.Content {
+			return nil, fmt.Errorf("added token %q (id %d) is also the vocabulary's spelling of other bytes", a.Content, a.ID)
+		}
 		t.ids[a.Content], t.names[a.ID], t.bytes[a.ID] = int32(a.ID), a.Content, a.Content
 		t.flags[a.ID] = flagAdded
 		if a.Special {

@@ -13,9 +13,12 @@ CED_HD inline float abs_max(const float *x, int n) {
   return m;
 }
 
+// The scale of a group of 32 whose largest magnitude is m (spec 3.2): a power of two, at least 2^-22.
+CED_HD inline float act_scale(float m) { return pow2_ceil(f32_max(m, 1e-4f) * 0x1.24924Ap-9f); }
+
 // 32 channels to e4m3 codes and a UE8M0 scale (spec 3.2). The inverse of a power of two is exact.
 CED_HD inline void act_quant32(const float *x, uint8_t *codes, uint8_t *scale) {
-  const float s = pow2_ceil(f32_max(abs_max(x, 32), 1e-4f) * 0x1.24924Ap-9f);
+  const float s = act_scale(abs_max(x, 32));
   const float inverse = 1.0f / s;
   for (int i = 0; i < 32; i++) codes[i] = f32_to_e4m3(x[i] * inverse);  // saturates: the clamp to +-448
   *scale = f32_to_e8m0(s);

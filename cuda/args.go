@@ -202,7 +202,7 @@ type WindowCommitArgs struct {
 	Packed   Addr
 	Ring     Addr
 	MaxRows  uint32
-	RowBytes uint64
+	RowBytes uint32
 	RingRows uint32
 	_        uint32
 }

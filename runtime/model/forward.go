@@ -1,0 +1,228 @@
+package model
+
+import (
+	"fmt"
+
+	ced "cedrun/cuda"
+)
+
+// pass is one Forward on its way through the layers.
+type pass struct {
+	*Model
+	step
+	base *rowSet // all rows of the step
+	in   *rowSet // rows that enter the current layer; h and pre hold them
+	// Published by earlier layers for the rows of in; 0 = nothing yet.
+	hasSel, hasCand bool
+	// Per layer owning Engram: row ids of all rows of the step.
+	engramIDs map[int][]int64
+	width     int // columns of index_score, with a probe
+}
+
+// Forward runs one step: it advances every span's sequence by its tokens, for which Reserve must have made room, and
+// returns the logits of the rows that asked for them, in order of spans and positions: F32 [n, vocab] in stream
+// memory, valid until the next step. A span must not want logits before its sequence's FirstLogits. On an error the
+// sequences have not advanced; their caches are to be discarded.
+func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err error) {
+	m.probe = probe
+	p := &pass{Model: m, step: step{spans: spans}, engramIDs: map[int][]int64{}}
+	if err := p.check(); err != nil {
+		return 0, 0, err
+	}
+	if p.base, err = p.add(m, nil, make([]int, len(spans))); err != nil {
+		return 0, 0, err
+	}
+	p.in = p.base
+	p.lookUp()
+	if err := p.embed(); err != nil {
+		return 0, 0, fmt.Errorf("embed: %w", err)
+	}
+	for l := range m.schedule {
+		if err := p.layer(l); err != nil {
+			return 0, 0, fmt.Errorf("layer %d: %w", l, err)
+		}
+		if p.in.count == 0 {
+			break
+		}
+	}
+	if p.in.count > 0 {
+		if n, err = p.head(); err != nil {
+			return 0, 0, fmt.Errorf("head: %w", err)
+		}
+	}
+	for _, sp := range spans {
+		sp.Seq.tokens = append(sp.Seq.tokens, sp.Tokens...)
+	}
+	return m.ws.logits, n, nil
+}
+
+func (p *pass) check() error {
+	rows, outputs := 0, 0
+	for _, sp := range p.spans {
+		first := sp.Seq.Pos()
+		p.first = append(p.first, first)
+		end := first + len(sp.Tokens)
+		rows += len(sp.Tokens)
+		if sp.Logits < end {
+			outputs += end - max(sp.Logits, first)
+			if max(sp.Logits, first) < sp.Seq.FirstLogits() {
+				return fmt.Errorf("logits of position %d: this prefill mode computes them from position %d on", sp.Logits, sp.Seq.FirstLogits())
+			}
+		}
+		if have := len(sp.Seq.pages) * 64; end > have {
+			return fmt.Errorf("step to position %d: KV pages reserved for %d tokens", end, have)
+		}
+		for _, t := range sp.Tokens {
+			if t < 0 || int(t) >= p.cfg.VocabSize {
+				return fmt.Errorf("token id %d: the vocabulary has %d entries", t, p.cfg.VocabSize)
+			}
+		}
+	}
+	if rows > p.opt.StepRows || outputs > p.opt.Outputs {
+		return fmt.Errorf("step of %d rows with %d outputs: sized for %d and %d", rows, outputs, p.opt.StepRows, p.opt.Outputs)
+	}
+	return nil
+}
+
+func (p *pass) embed() error {
+	c := p.cfg
+	return p.s.Embed(&ced.EmbedArgs{
+		Rows: p.base.addr, Table: p.w.embed.w, TableFormat: p.w.embed.format, H: p.ws.h, Pre: p.ws.pre,
+		MaxRows: uint32(p.opt.StepRows), Vocab: uint32(c.VocabSize), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
+	})
+}
+
+// layer runs one layer in the order of spec 4.2 and leaves in ws.h and ws.pre what the next one reads.
+func (p *pass) layer(l int) error {
+	w, s, c := &p.w.layers[l], p.schedule[l], p.cfg
+	name := func(n string) string { return fmt.Sprintf("L%d.%s", l, n) }
+	if s.Engram >= 0 {
+		if err := p.engramUpdate(l, w.engram); err != nil {
+			return fmt.Errorf("engram: %w", err)
+		}
+		if err := p.sub(name("engram_h"), p.ws.h, p.in.count, c.HCMult*c.HiddenSize, ced.BF16); err != nil {
+			return err
+		}
+	}
+	if err := p.tap(l); err != nil {
+		return err
+	}
+	if err := p.collapse(p.ws.pre, w.attnNorm, false); err != nil {
+		return fmt.Errorf("attention input: %w", err)
+	}
+	if err := p.sub(name("attn_in"), p.ws.x, p.in.count, c.HiddenSize, ced.BF16); err != nil {
+		return err
+	}
+	if err := p.attention(l, w, s); err != nil {
+		return fmt.Errorf("attention: %w", err)
+	}
+	if p.in.count == 0 {
+		return nil
+	}
+	if err := p.sub(name("attn_out"), p.ws.y, p.in.count, c.HiddenSize, ced.BF16); err != nil {
+		return err
+	}
+	if err := p.expand(); err != nil {
+		return err
+	}
+	if err := p.mix(w.hcFFN, p.ws.pre, name("hc_ffn")); err != nil {
+		return err
+	}
+	if err := p.collapse(p.ws.aPre, w.ffnNorm, true); err != nil {
+		return fmt.Errorf("FFN input: %w", err)
+	}
+	if err := p.moe(l, w); err != nil {
+		return fmt.Errorf("experts: %w", err)
+	}
+	if err := p.expand(); err != nil {
+		return err
+	}
+	if err := p.sub(name("h_out"), p.ws.h, p.in.count, c.HCMult*c.HiddenSize, ced.BF16); err != nil {
+		return err
+	}
+	return p.sub(name("pre_out"), p.ws.pre, p.in.count, c.HCMult, ced.F32)
+}
+
+// shrink compacts what the rest of the layer and the later ones read to the rows of set to. The FFN's pre of the
+// previous layer has done its work by then.
+func (p *pass) shrink(to *rowSet) error {
+	if to == p.in {
+		return nil
+	}
+	w, c := &p.ws, p.cfg
+	for _, b := range []struct {
+		a, alt *ced.Addr
+		bytes  int
+		live   bool
+	}{
+		{&w.h, &w.hAlt, c.HCMult * c.HiddenSize * 2, true},
+		{&w.x, &w.xAlt, c.HiddenSize * 2, true},
+		{&w.sel, &w.selAlt, c.IndexTopK * 4, p.hasSel},
+		{&w.cand, &w.candAlt, c.CandidateTopKBlocks * 4, p.hasCand},
+	} {
+		if !b.live || to.count == 0 {
+			continue
+		}
+		if err := p.gather(to, to.index, *b.a, *b.alt, b.bytes); err != nil {
+			return err
+		}
+		*b.a, *b.alt = *b.alt, *b.a
+	}
+	p.in = to
+	return nil
+}
+
+func (p *pass) gather(count *rowSet, index, src, dst ced.Addr, rowBytes int) error {
+	return p.s.RowGather(&ced.RowGatherArgs{
+		Rows: count.addr, Index: index, Src: src, Dst: dst, RowBytes: uint64(rowBytes), MaxRows: uint32(p.opt.StepRows),
+	})
+}
+
+// linear enqueues y = x W^T for the rows of set, x as the weight's format wants it: quantised codes for FP8, else BF16.
+func (p *pass) linear(rows ced.Addr, w *linear, x, y ced.Addr, yFormat ced.Format) error {
+	a := ced.DenseGEMMArgs{
+		Rows: rows, X: x, W: w.w, WScales: w.scales, Y: y, MaxRows: uint32(p.opt.StepRows),
+		N: uint32(w.n), K: uint32(w.k), Groups: 1, XFormat: ced.BF16, WFormat: w.format, YFormat: yFormat,
+	}
+	if w.format == ced.FP8 {
+		a.X, a.XScales, a.XFormat = p.ws.codes, p.ws.scales, ced.FP8
+	}
+	return p.s.DenseGEMM(&a)
+}
+
+// normQuant normalises x (w.addr 0: not) into y and quantises the result into ws.codes.
+func (p *pass) normQuant(rows ced.Addr, x ced.Addr, w vector, y ced.Addr, n int, quantise bool) error {
+	a := ced.NormQuantArgs{
+		Rows: rows, X: x, Weight: w.addr, WeightFormat: w.format, Y: y,
+		MaxRows: uint32(p.opt.StepRows), N: uint32(n), Eps: p.cfg.NormEps,
+	}
+	if quantise {
+		a.Codes, a.Scales = p.ws.codes, p.ws.scales
+	}
+	return p.s.NormQuant(&a)
+}
+
+// head computes the logits of the rows that want them (spec 4.2, end).
+func (p *pass) head() (int, error) {
+	n, index, err := p.outputs(p.Model, p.in, p.ws.outputs)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	c := p.cfg
+	if err := p.collapse(p.ws.pre, p.w.norm, false); err != nil {
+		return 0, err
+	}
+	if err := p.s.RowGather(&ced.RowGatherArgs{
+		Rows: p.ws.outputs, Index: index, Src: p.ws.x, Dst: p.ws.outX, RowBytes: uint64(2 * c.HiddenSize), MaxRows: uint32(p.opt.Outputs),
+	}); err != nil {
+		return 0, err
+	}
+	a := ced.DenseGEMMArgs{
+		Rows: p.ws.outputs, X: p.ws.outX, W: p.w.head.w, Y: p.ws.logits, MaxRows: uint32(p.opt.Outputs),
+		N: uint32(c.VocabSize), K: uint32(c.HiddenSize), Groups: 1, XFormat: ced.BF16, WFormat: p.w.head.format, YFormat: ced.F32,
+	}
+	if err := p.s.DenseGEMM(&a); err != nil {
+		return 0, err
+	}
+	return n, p.sub("logits", p.ws.logits, n, c.VocabSize, ced.F32)
+}

@@ -1,0 +1,48 @@
+package model
+
+import (
+	"fmt"
+
+	ced "cedrun/cuda"
+)
+
+// mix computes a sub-layer's mixes from the streams that enter it (spec 4.2): pre into its own buffer, because the
+// attention's pre feeds this layer's FFN and the FFN's the next layer.
+func (p *pass) mix(w hyper, pre ced.Addr, name string) error {
+	c, n := p.cfg, p.in.count
+	if err := p.s.MHCMix(&ced.MHCMixArgs{
+		Rows: p.in.addr, H: p.ws.h, Fn: w.fn, Base: w.base, Scale: w.scale, Pre: pre, Post: p.ws.post, Comb: p.ws.comb,
+		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult), Iters: uint32(c.HCSinkhornIters),
+		NormEps: c.NormEps, HcEps: c.HCEps,
+	}); err != nil {
+		return fmt.Errorf("mixes: %w", err)
+	}
+	if err := p.sub(name+"_pre", pre, n, c.HCMult, ced.F32); err != nil {
+		return err
+	}
+	if err := p.sub(name+"_post", p.ws.post, n, c.HCMult, ced.F32); err != nil {
+		return err
+	}
+	return p.sub(name+"_comb", p.ws.comb, n, c.HCMult*c.HCMult, ced.F32)
+}
+
+// collapse makes a sub-layer's input ws.x = norm(sum of the streams by pre), quantised too if the sub-layer needs that.
+func (p *pass) collapse(pre ced.Addr, norm vector, quantise bool) error {
+	c := p.cfg
+	if err := p.s.MHCCollapse(&ced.MHCCollapseArgs{
+		Rows: p.in.addr, H: p.ws.h, Pre: pre, X: p.ws.x,
+		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
+	}); err != nil {
+		return err
+	}
+	return p.normQuant(p.in.addr, p.ws.x, norm, p.ws.x, c.HiddenSize, quantise)
+}
+
+// expand adds a sub-layer's output ws.y back to the streams.
+func (p *pass) expand() error {
+	c := p.cfg
+	return p.s.MHCExpand(&ced.MHCExpandArgs{
+		Rows: p.in.addr, Y: p.ws.y, Post: p.ws.post, Comb: p.ws.comb, H: p.ws.h,
+		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
+	})
+}

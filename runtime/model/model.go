@@ -1,0 +1,178 @@
+package model
+
+import (
+	"fmt"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/config"
+	"cedrun/runtime/kv"
+)
+
+// RowSource finds the Engram table rows of tokens. Implemented by package engram.
+type RowSource interface {
+	// Compress appends the compressed ids of tokens; dead marks image positions, nil = none.
+	Compress(dst, tokens []int32, dead []bool) []int32
+	// AppendRows appends the [len(ids), columns] row ids of a layer for compressed ids whose predecessors, as many as
+	// there are up to Lookback, are before.
+	AppendRows(dst []int64, layer int, before, ids []int32) []int64
+	Lookback() int
+}
+
+// Options sizes what the model allocates once.
+type Options struct {
+	Slots     int // sequences at a time
+	Context   int // tokens a sequence may have
+	KVTokens  int // tokens of global KV in all; 0 = Slots * Context
+	StepRows  int // rows of a step
+	Outputs   int // rows of a step that may want logits; 0 = StepRows
+	DraftRows int // rows beyond the window that a ring keeps, and draft rows an open group keeps
+	// StaleIndexKeys reproduces the upstream decode quirk (spec D1), for comparison with its goldens only.
+	StaleIndexKeys bool
+}
+
+// Model is a loaded checkpoint and everything its steps need on one stream. One goroutine uses it.
+type Model struct {
+	cfg      *config.Config
+	schedule []config.Layer
+	ck       *checkpoint.Checkpoint
+	s        *ced.Stream
+	opt      Options
+	w        weights
+	engram   RowSource
+	probe    Probe
+	owned    []ced.Addr
+
+	layout kv.Layout
+	pool   *kv.Pool
+
+	freeSlots   []int
+	pages       ced.Addr // page pool
+	pageTable   ced.Addr // i32 [slots][maxPages]
+	windowStart ced.Addr // i32 [layers][slots]
+	rings       ced.Addr // [layers][slots][ringRows][rowBytes]
+	open        map[int]ced.Addr
+
+	freqPlain, freqCompressed ced.Addr
+	ws                        workspace
+}
+
+// New loads a checkpoint that passed its census on a stream. rows may be nil for a model without Engram.
+func New(s *ced.Stream, ck *checkpoint.Checkpoint, cfg *config.Config, rows RowSource, opt Options) (*Model, error) {
+	if opt.KVTokens == 0 {
+		opt.KVTokens = opt.Slots * kv.PagesFor(opt.Context) * kv.PageTokens
+	}
+	if opt.Outputs == 0 {
+		opt.Outputs = opt.StepRows
+	}
+	if len(cfg.Engram.Layers) > 0 && rows == nil {
+		return nil, fmt.Errorf("the model has Engram layers but no source of row ids")
+	}
+	m := &Model{cfg: cfg, schedule: cfg.Schedule(), ck: ck, s: s, opt: opt, engram: rows, open: map[int]ced.Addr{}}
+	for i := opt.Slots - 1; i >= 0; i-- {
+		m.freeSlots = append(m.freeSlots, i)
+	}
+	if err := m.load(); err != nil {
+		m.Close()
+		return nil, err
+	}
+	if err := m.allocate(); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// Config is the model's geometry.
+func (m *Model) Config() *config.Config { return m.cfg }
+
+// Options are the sizes in force.
+func (m *Model) Options() Options { return m.opt }
+
+// FreeTokens is the number of tokens of global KV that no sequence has reserved.
+func (m *Model) FreeTokens() int { return m.pool.Free() * kv.PageTokens }
+
+// Close frees the model's stream memory; the stream and the checkpoint stay open.
+func (m *Model) Close() {
+	for _, a := range m.owned {
+		m.s.Free(a)
+	}
+	m.owned = nil
+}
+
+func (m *Model) alloc(n int) (ced.Addr, error) {
+	a, err := m.s.Alloc(max(n, 64))
+	if err == nil {
+		m.owned = append(m.owned, a)
+	}
+	return a, err
+}
+
+func (m *Model) upload(b []byte) (ced.Addr, error) {
+	a, err := m.alloc(len(b))
+	if err == nil {
+		err = m.s.Upload(a, b)
+	}
+	return a, err
+}
+
+func (m *Model) ringRows() int { return m.cfg.Window + m.opt.DraftRows }
+
+// openRows is how many positions of (a, g) an open group's store keeps.
+func (m *Model) openRows() int { return 2 + m.opt.DraftRows }
+func (m *Model) rowBytes() int { return m.cfg.WindowRowBytes() }
+
+func (m *Model) ring(layer int) ced.Addr {
+	return m.rings + ced.Addr(layer*m.opt.Slots*m.ringRows()*m.rowBytes())
+}
+
+// kvOf describes the pages of an owner layer to the kernels.
+func (m *Model) kvOf(layer int) ced.KV {
+	o, _ := m.layout.Owner(layer)
+	return ced.KV{
+		Pages: m.pages, Table: m.pageTable, PageBytes: uint64(m.layout.PageBytes), MaxPages: uint32(m.maxPages()),
+		PageRows: uint32(o.PageRows), Ratio: uint32(o.Ratio),
+		HeadDim: uint32(m.layout.HeadDim), IndexDim: uint32(m.layout.IndexDim),
+		MainCodes: uint32(o.MainCodes), MainScales: uint32(o.MainScales),
+		IndexCodes: uint32(o.IndexCodes), IndexScales: uint32(o.IndexScales),
+	}
+}
+
+// allocate reserves caches and step buffers. Memory that a short context never touches stays untouched.
+func (m *Model) allocate() error {
+	c, o := m.cfg, m.opt
+	ratios := make([]int, len(c.KVSources))
+	for i, l := range c.KVSources {
+		ratios[i] = c.CompressRatios[l]
+	}
+	m.layout = kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios)
+	m.pool = kv.NewPool(kv.PagesFor(o.KVTokens))
+	var err error
+	for _, a := range []struct {
+		dst *ced.Addr
+		n   int
+	}{
+		{&m.pages, m.pool.Pages() * m.layout.PageBytes},
+		{&m.pageTable, 4 * o.Slots * m.maxPages()},
+		{&m.windowStart, 4 * c.Layers * o.Slots},
+		{&m.rings, c.Layers * o.Slots * m.ringRows() * m.rowBytes()},
+	} {
+		if *a.dst, err = m.alloc(a.n); err != nil {
+			return fmt.Errorf("KV cache for %d tokens: %w", o.KVTokens, err)
+		}
+	}
+	for _, l := range c.KVSources {
+		if c.CompressRatios[l] > 1 {
+			if m.open[l], err = m.alloc(o.Slots * m.openRows() * 2 * c.HeadDim * 4); err != nil {
+				return err
+			}
+		}
+	}
+	if m.freqPlain, err = m.upload(bytesOf(c.RopeFreqs(false))); err != nil {
+		return err
+	}
+	if m.freqCompressed, err = m.upload(bytesOf(c.RopeFreqs(true))); err != nil {
+		return err
+	}
+	return m.ws.allocate(m)
+}

@@ -1,0 +1,63 @@
+package model
+
+import (
+	"fmt"
+
+	ced "cedrun/cuda"
+)
+
+// moe routes ws.x (also quantised in ws.codes) and runs its experts into ws.y (spec 6).
+func (p *pass) moe(l int, w *layerWeights) error {
+	c, n := p.cfg, p.in.count
+	name := func(t string) string { return fmt.Sprintf("L%d.%s", l, t) }
+	if p.probe != nil { // a fed input must be quantised again
+		if err := p.sub(name("ffn_in"), p.ws.x, n, c.HiddenSize, ced.BF16); err != nil {
+			return err
+		}
+		if err := p.normQuant(p.in.addr, p.ws.x, vector{}, 0, c.HiddenSize, true); err != nil {
+			return err
+		}
+	}
+	if err := p.linear(p.in.addr, &w.gate, p.ws.x, p.ws.routeLogits, ced.F32); err != nil {
+		return err
+	}
+	if err := p.s.Route(&ced.RouteArgs{
+		Rows: p.in.addr, Logits: p.ws.routeLogits, Bias: w.bias.addr, BiasVL: w.biasVL.addr, BiasFormat: w.bias.format,
+		Idx: p.ws.idx, Weights: p.ws.wt, MaxRows: uint32(p.opt.StepRows), Experts: uint32(c.Experts),
+		TopK: uint32(c.ExpertsPerToken), Normalise: flag(c.NormTopK), Temperature: c.GateTemp, RouteScale: c.RouteScale,
+	}); err != nil {
+		return err
+	}
+	if err := p.subInt(name("route_idx"), p.ws.idx, n, c.ExpertsPerToken); err != nil {
+		return err
+	}
+	if err := p.sub(name("route_w"), p.ws.wt, n, c.ExpertsPerToken, ced.F32); err != nil {
+		return err
+	}
+	a := p.expertArgs(w, p.in.addr)
+	if err := p.s.ExpertGEMM(&a); err != nil {
+		return err
+	}
+	return p.sub(name("ffn_out"), p.ws.y, n, c.HiddenSize, ced.BF16)
+}
+
+// expertArgs describes the experts of a layer; nil only sizes the workspace.
+func (m *Model) expertArgs(w *layerWeights, rows ced.Addr) ced.ExpertGEMMArgs {
+	c := m.cfg
+	a := ced.ExpertGEMMArgs{
+		Rows: rows, X: m.ws.codes, XScales: m.ws.scales, Idx: m.ws.idx, Weights: m.ws.wt, Y: m.ws.y, Workspace: m.ws.scratchExpert,
+		MaxRows: uint32(m.opt.StepRows), ExpertsCount: uint32(c.Experts), TopK: uint32(c.ExpertsPerToken),
+		Dim: uint32(c.HiddenSize), Inter: uint32(c.MoEIntermediate), Limit: c.SwiGLULimit,
+	}
+	if w != nil {
+		a.Experts, a.Shared = w.experts, w.shared
+	}
+	return a
+}
+
+func flag(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,93 @@
+package model
+
+import (
+	"fmt"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/kv"
+)
+
+// Sequence is what a sequence owns between steps: a slot (window rings, open groups, page table), pages of global KV,
+// its tokens and how far they have been processed.
+type Sequence struct {
+	slot   int
+	plan   Plan
+	tokens []int32 // processed tokens
+	hist   []int32 // their compressed Engram ids
+	frozen int     // global rows of tokens before this position are kept, not rewritten
+	pages  []kv.Page
+
+	published int // last layer that wrote index keys; read by Options.StaleIndexKeys only
+}
+
+// Pos is the number of tokens processed: the position of the next one.
+func (q *Sequence) Pos() int { return len(q.tokens) }
+
+// FirstLogits is the first position whose logits the sequence's plan computes.
+func (q *Sequence) FirstLogits() int { return q.plan.FirstLogits() }
+
+// NewSequence takes a slot for a sequence whose generation starts after prompt tokens. Release returns it.
+func (m *Model) NewSequence(mode Prefill, prompt int) (*Sequence, error) {
+	if len(m.freeSlots) == 0 {
+		return nil, fmt.Errorf("all %d sequence slots are in use", m.opt.Slots)
+	}
+	q := &Sequence{slot: m.freeSlots[len(m.freeSlots)-1]}
+	m.freeSlots = m.freeSlots[:len(m.freeSlots)-1]
+	return q, m.replan(q, NewPlan(m.cfg, mode, prompt))
+}
+
+// replan sets where a sequence's windows start.
+func (m *Model) replan(q *Sequence, p Plan) error {
+	q.plan = p
+	for l := range m.schedule {
+		at := m.windowStart + ced.Addr(4*(l*m.opt.Slots+q.slot))
+		if err := m.s.Upload(at, bytesOf([]int32{int32(p.Window[l])})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release gives back the slot and the pages.
+func (m *Model) Release(q *Sequence) error {
+	m.freeSlots = append(m.freeSlots, q.slot)
+	err := m.pool.Release(q.pages)
+	*q = Sequence{slot: -1}
+	return err
+}
+
+// Reserve makes sure that pages exist for the sequence's first tokens positions.
+func (m *Model) Reserve(q *Sequence, tokens int) error {
+	if tokens > m.opt.Context {
+		return fmt.Errorf("sequence of %d tokens does not fit the context of %d: raise --context", tokens, m.opt.Context)
+	}
+	n := kv.PagesFor(tokens) - len(q.pages)
+	if n <= 0 {
+		return nil
+	}
+	pages, err := m.pool.Take(n)
+	if err != nil {
+		return err
+	}
+	at := m.pageTable + ced.Addr(4*(q.slot*m.maxPages()+len(q.pages)))
+	q.pages = append(q.pages, pages...)
+	return m.s.Upload(at, bytesOf(pages))
+}
+
+// Rewind drops the windows and goes back for encoder bounded replay (spec 7.6): the global rows of all tokens
+// processed so far are kept, the last window of them will be fed again, with windows that start there. The position
+// must be a multiple of every ratio. mode and prompt plan the rest as in NewSequence.
+func (m *Model) Rewind(q *Sequence, mode Prefill, prompt int) error {
+	hit := len(q.tokens)
+	for _, l := range m.cfg.KVSources {
+		if r := m.cfg.CompressRatios[l]; hit%r != 0 {
+			return fmt.Errorf("replay after %d tokens: not a multiple of layer %d's ratio %d", hit, l, r)
+		}
+	}
+	start := max(0, hit-m.cfg.Window)
+	q.frozen = hit
+	q.tokens, q.hist = q.tokens[:start], q.hist[:start]
+	return m.replan(q, NewPlan(m.cfg, mode, prompt).from(start))
+}
+
+func (m *Model) maxPages() int { return kv.PagesFor(m.opt.Context) }

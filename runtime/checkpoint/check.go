@@ -62,9 +62,11 @@ func (c *Checkpoint) Check(cfg *config.Config) (*Report, error) {
 	report := &Report{}
 	known := make([]bool, len(c.tensors))
 	var faults faults
-	missing := [numRoles][]string{}
+	var missing [numRoles][]string
+	var expected [numRoles]int
 	bias := 0
 	for _, s := range Expected(cfg) {
+		expected[s.Role]++
 		i, ok := c.byName[s.Name]
 		if !ok {
 			if s.Optional {
@@ -88,7 +90,7 @@ func (c *Checkpoint) Check(cfg *config.Config) (*Report, error) {
 	for role, names := range missing {
 		role := Role(role)
 		if report.ByRole[role].Tensors == 0 && (role == Draft || role == Vision) && len(names) > 0 {
-			report.Absent = append(report.Absent, fmt.Sprintf("%s (all %d tensors)", role, len(names)))
+			report.Absent = append(report.Absent, fmt.Sprintf("%s (all %d tensors)", role, expected[role]))
 			continue
 		}
 		for _, name := range names {

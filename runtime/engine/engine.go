@@ -1,0 +1,309 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/model"
+	"cedrun/runtime/sample"
+)
+
+// Options shape the step loop.
+type Options struct {
+	Context int // tokens a sequence may have
+	Chunk   int // prefill rows of a step, shared by all prompts
+}
+
+// ErrClosed is returned by Submit after Close.
+var ErrClosed = errors.New("the engine is closed")
+
+// Engine owns a model and runs requests on it until Close.
+type Engine struct {
+	model *model.Model
+	s     *ced.Stream
+	opt   Options
+
+	submit chan *run
+	stop   chan struct{}
+	done   chan struct{}
+	once   sync.Once
+
+	waiting, running []*run // of the loop's goroutine only
+	row              []float32
+}
+
+// run is a request on its way.
+type run struct {
+	Request
+	ctx context.Context
+	gen *Generation
+	seq *model.Sequence
+
+	next    int32 // token that the next decode step feeds
+	sampled int
+	forced  int // forced tokens fed
+	stats   Stats
+	admit   time.Time
+	first   time.Time
+}
+
+// New starts the step loop of a model whose StepRows hold a chunk and a decode row per slot.
+func New(m *model.Model, s *ced.Stream, opt Options) *Engine {
+	e := &Engine{
+		model: m, s: s, opt: opt, submit: make(chan *run), stop: make(chan struct{}), done: make(chan struct{}),
+		row: make([]float32, m.Config().VocabSize),
+	}
+	go e.loop()
+	return e
+}
+
+// Close cancels what runs and ends the loop. The model stays open.
+func (e *Engine) Close() {
+	e.once.Do(func() { close(e.stop) })
+	<-e.done
+}
+
+// Submit queues a request. Cancelling ctx ends it within one step.
+func (e *Engine) Submit(ctx context.Context, r Request) (*Generation, error) {
+	if err := r.validate(e); err != nil {
+		return nil, err
+	}
+	q := &run{Request: r, ctx: ctx, gen: newGeneration()}
+	select {
+	case e.submit <- q:
+		return q.gen, nil
+	case <-e.stop:
+		return nil, ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (e *Engine) loop() {
+	defer close(e.done)
+	for {
+		if !e.receive() {
+			for _, q := range append(e.running, e.waiting...) {
+				e.end(q, FinishCancelled, ErrClosed)
+			}
+			return
+		}
+		e.dropCancelled()
+		e.admit()
+		if len(e.running) > 0 {
+			e.step()
+		}
+	}
+}
+
+// receive takes new requests: all that are there, or, when idle, the next one. False means stop.
+func (e *Engine) receive() bool {
+	idle := len(e.running)+len(e.waiting) == 0
+	for {
+		if idle {
+			select {
+			case q := <-e.submit:
+				e.waiting, idle = append(e.waiting, q), false
+			case <-e.stop:
+				return false
+			}
+			continue
+		}
+		select {
+		case q := <-e.submit:
+			e.waiting = append(e.waiting, q)
+		case <-e.stop:
+			return false
+		default:
+			return true
+		}
+	}
+}
+
+func (e *Engine) dropCancelled() {
+	keep := func(qs []*run) []*run {
+		var out []*run
+		for _, q := range qs {
+			if q.ctx.Err() != nil {
+				e.end(q, FinishCancelled, context.Cause(q.ctx))
+				continue
+			}
+			out = append(out, q)
+		}
+		return out
+	}
+	e.running, e.waiting = keep(e.running), keep(e.waiting)
+}
+
+// admit gives waiting requests, in order, a slot and pages for all their tokens; the first that does not fit waits.
+func (e *Engine) admit() {
+	for len(e.waiting) > 0 && len(e.running) < e.model.Options().Slots {
+		q := e.waiting[0]
+		tokens := len(q.Prompt) + len(q.Forced) + q.MaxTokens
+		if tokens > e.model.FreeTokens() && len(e.running) > 0 {
+			return
+		}
+		e.waiting = e.waiting[1:]
+		seq, err := e.model.NewSequence(q.Prefill, len(q.Prompt))
+		if err == nil {
+			q.seq = seq
+			err = e.model.Reserve(seq, tokens)
+		}
+		if err != nil {
+			e.end(q, FinishError, err)
+			continue
+		}
+		q.admit = time.Now()
+		e.running = append(e.running, q)
+	}
+}
+
+// end finishes a request and returns what it held.
+func (e *Engine) end(q *run, f Finish, err error) {
+	if q.seq != nil {
+		if rerr := e.model.Release(q.seq); rerr != nil && err == nil {
+			f, err = FinishError, rerr
+		}
+		q.seq = nil
+	}
+	if !q.first.IsZero() {
+		q.stats.Prefill, q.stats.Decode = q.first.Sub(q.admit), time.Since(q.first)
+	} else if !q.admit.IsZero() {
+		q.stats.Prefill = time.Since(q.admit)
+	}
+	q.gen.finish(Result{Finish: f, Err: err, Stats: q.stats})
+}
+
+// step runs one batch: a row of every sequence that decodes, then prompt chunks, oldest first.
+func (e *Engine) step() {
+	spans, owners := e.batch()
+	logits, n, err := e.model.Forward(spans, nil)
+	if err != nil {
+		for _, q := range owners {
+			e.end(q, FinishError, fmt.Errorf("step: %w", err))
+		}
+		e.forget()
+		return
+	}
+	at := 0
+	for i, q := range owners {
+		at, err = e.advance(q, spans[i], logits, at)
+		if err != nil {
+			e.end(q, FinishError, err)
+		}
+	}
+	if at != n {
+		for _, q := range owners {
+			if q.seq != nil {
+				e.end(q, FinishError, fmt.Errorf("step returned %d rows of logits, %d were wanted", n, at))
+			}
+		}
+	}
+	e.forget()
+}
+
+// batch builds the spans of a step and names their requests.
+func (e *Engine) batch() (spans []model.Span, owners []*run) {
+	budget := e.opt.Chunk
+	add := func(q *run, tokens []int32) {
+		end := q.seq.Pos() + len(tokens)
+		from := end // no logits
+		if q.OnLogits != nil {
+			from = max(q.LogitsFrom, q.seq.Pos(), q.seq.FirstLogits())
+		}
+		if q.MaxTokens > 0 && end >= len(q.Prompt) {
+			from = min(from, end-1)
+		}
+		spans = append(spans, model.Span{Seq: q.seq, Tokens: tokens, Logits: from})
+		owners = append(owners, q)
+	}
+	for _, q := range e.running {
+		if q.seq.Pos() >= len(q.Prompt) {
+			add(q, []int32{q.next})
+		}
+	}
+	for _, q := range e.running {
+		if left := len(q.Prompt) - q.seq.Pos(); left > 0 && budget > 0 {
+			n := min(left, budget)
+			budget -= n
+			add(q, q.Prompt[q.seq.Pos():q.seq.Pos()+n])
+		}
+	}
+	return spans, owners
+}
+
+// advance hands out a span's logits rows, starting at row at, and decides what the sequence does next.
+func (e *Engine) advance(q *run, sp model.Span, logits ced.Addr, at int) (int, error) {
+	end := q.seq.Pos()
+	for p := max(sp.Logits, end-len(sp.Tokens)); p < end; p++ {
+		if err := e.s.Download(sample.Bytes(e.row), logits+ced.Addr(4*at*len(e.row))); err != nil {
+			return at, err
+		}
+		at++
+		if q.OnLogits != nil && p >= q.LogitsFrom {
+			if err := q.OnLogits(p, e.row); err != nil {
+				return at, err
+			}
+		}
+	}
+	if end <= len(q.Prompt) {
+		q.stats.PromptTokens = end
+		if q.OnPrefill != nil {
+			q.OnPrefill(end, len(q.Prompt))
+		}
+	} else {
+		q.stats.DecodeSteps++
+	}
+	if end < len(q.Prompt) {
+		return at, nil
+	}
+	if q.first.IsZero() {
+		q.first = time.Now()
+	}
+	return at, e.choose(q, end)
+}
+
+// choose picks the token at position pos from e.row, or the next forced one.
+func (e *Engine) choose(q *run, pos int) error {
+	if q.forced < len(q.Forced) {
+		q.next = q.Forced[q.forced]
+		q.forced++
+		return nil
+	}
+	if q.sampled >= q.MaxTokens {
+		e.end(q, FinishLength, nil)
+		return nil
+	}
+	t, err := q.Sampling.Next(e.row, 0, uint64(pos))
+	if err != nil {
+		return fmt.Errorf("sample position %d: %w", pos, err)
+	}
+	for _, s := range q.Stop {
+		if int32(t.ID) == s {
+			e.end(q, FinishStop, nil)
+			return nil
+		}
+	}
+	q.sampled++
+	q.next = int32(t.ID)
+	q.gen.emit(Token{ID: q.next, Logprob: t.Logprob})
+	if q.sampled == q.MaxTokens {
+		e.end(q, FinishLength, nil)
+	}
+	return nil
+}
+
+// forget drops ended requests from the running list.
+func (e *Engine) forget() {
+	var out []*run
+	for _, q := range e.running {
+		if q.seq != nil {
+			out = append(out, q)
+		}
+	}
+	e.running = out
+}

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/config"
+	"cedrun/runtime/engram"
+	"cedrun/runtime/model"
+	"cedrun/runtime/tokenizer"
+)
+
+// Source is a checkpoint directory: on disk, or, with FS set, embedded.
+type Source struct {
+	Dir string
+	FS  fs.FS
+}
+
+func (s Source) fs() fs.FS {
+	if s.FS != nil {
+		return s.FS
+	}
+	return os.DirFS(s.Dir)
+}
+
+// Name is how the source is called in messages.
+func (s Source) Name() string {
+	if s.FS != nil {
+		return "the embedded demo model"
+	}
+	return s.Dir
+}
+
+// Setup says how to run a checkpoint.
+type Setup struct {
+	Backend  ced.Kind
+	Threads  int // 0 = one per usable core
+	Context  int // tokens a sequence may have; 0 = 8192 or what the model allows
+	Slots    int // sequences at a time; 0 = 1
+	Chunk    int // prefill rows of a step; 0 = 256
+	Outputs  int // rows of a step that may want logits; 0 = one per slot
+	KVTokens int // tokens of KV cache in all; 0 = Slots * Context
+	NoMap    bool
+	CacheDir string // for derived Engram maps; "" = none
+}
+
+// Files are the parts of an opened checkpoint that need no backend.
+type Files struct {
+	Source     Source
+	Config     *config.Config
+	Checkpoint *checkpoint.Checkpoint
+	Tokenizer  *tokenizer.Tokenizer // nil when the checkpoint has none
+	Report     *checkpoint.Report
+	rows       model.RowSource
+}
+
+// OpenFiles opens and checks a checkpoint: config, census, tokenizer, Engram map. Nothing is computed yet.
+func OpenFiles(src Source, noMap bool, cacheDir string) (*Files, error) {
+	if src.FS == nil {
+		if st, err := os.Stat(src.Dir); err != nil {
+			return nil, fmt.Errorf("model directory: %w", err)
+		} else if !st.IsDir() {
+			return nil, fmt.Errorf("model %s is a file: give the directory that holds config.json and the safetensors shards", src.Dir)
+		}
+	}
+	fsys := src.fs()
+	data, err := fs.ReadFile(fsys, "config.json")
+	if err != nil {
+		return nil, fmt.Errorf("%s: read config.json: %w", src.Name(), err)
+	}
+	f := &Files{Source: src}
+	if f.Config, err = config.Parse(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(src.Dir, "config.json"), err)
+	}
+	if src.FS != nil {
+		f.Checkpoint, err = checkpoint.OpenFS(src.FS, checkpoint.Options{})
+	} else {
+		f.Checkpoint, err = checkpoint.Open(src.Dir, checkpoint.Options{NoMap: noMap})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.read(fsys, cacheDir); err != nil {
+		return nil, errors.Join(err, f.Checkpoint.Close())
+	}
+	return f, nil
+}
+
+func (f *Files) read(fsys fs.FS, cacheDir string) error {
+	var err error
+	if f.Report, err = f.Checkpoint.Check(f.Config); err != nil {
+		return err
+	}
+	data, err := fs.ReadFile(fsys, "tokenizer.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: read tokenizer.json: %w", f.Source.Name(), err)
+	}
+	if err == nil {
+		if f.Tokenizer, err = tokenizer.Parse(data); err != nil {
+			return fmt.Errorf("%s: tokenizer.json: %w", f.Source.Name(), err)
+		}
+		if f.Tokenizer.VocabSize() > f.Config.VocabSize {
+			return fmt.Errorf("%s: tokenizer.json has %d tokens, the model %d: they belong to different models", f.Source.Name(), f.Tokenizer.VocabSize(), f.Config.VocabSize)
+		}
+	}
+	c := f.Config.Engram
+	if len(c.Layers) == 0 {
+		return nil
+	}
+	var vocabulary engram.Vocabulary
+	if f.Tokenizer != nil {
+		vocabulary = f.Tokenizer
+	}
+	var cache *engram.Cache
+	if cacheDir != "" {
+		cache = engram.NewCache(cacheDir)
+	}
+	f.rows, err = engram.Load(fsys, engram.Params{
+		Layers: c.Layers, MaxNgram: c.MaxNgram, Bucket: c.VocabSize, Heads: c.Heads, Classes: c.Classes, PadToken: c.PadToken,
+	}, vocabulary, cache)
+	if err != nil {
+		return fmt.Errorf("%s: Engram: %w", f.Source.Name(), err)
+	}
+	return nil
+}
+
+// Rows is the source of Engram row ids, nil for a model without Engram.
+func (f *Files) Rows() model.RowSource { return f.rows }
+
+// Close closes the checkpoint.
+func (f *Files) Close() error { return f.Checkpoint.Close() }
+
+// Instance is a running engine with everything it was opened from.
+type Instance struct {
+	*Files
+	*Engine
+	Setup  Setup
+	stream *ced.Stream
+	model  *model.Model
+}
+
+// Open opens a checkpoint and starts an engine on it.
+func Open(src Source, setup Setup) (*Instance, error) {
+	f, err := OpenFiles(src, setup.NoMap, setup.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	i, err := Start(f, setup)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return i, nil
+}
+
+// Start starts an engine on opened files, which the instance then owns.
+func Start(f *Files, setup Setup) (*Instance, error) {
+	if setup.Context == 0 {
+		setup.Context = min(8192, f.Config.MaxPositions)
+	}
+	if setup.Context < 1 || setup.Context > f.Config.MaxPositions {
+		return nil, fmt.Errorf("context of %d tokens: this model takes 1 to %d", setup.Context, f.Config.MaxPositions)
+	}
+	setup.Slots = max(setup.Slots, 1)
+	if setup.Chunk == 0 {
+		setup.Chunk = 256
+	}
+	setup.Chunk = min(setup.Chunk, setup.Context)
+	if setup.Outputs == 0 {
+		setup.Outputs = setup.Slots
+	}
+	if have := ced.Devices(setup.Backend); have == 0 {
+		return nil, fmt.Errorf("backend %s: no device; use --backend cpu", setup.Backend)
+	}
+	s, err := ced.Open(setup.Backend, 0, setup.Threads)
+	if err != nil {
+		return nil, err
+	}
+	m, err := model.New(s, f.Checkpoint, f.Config, f.rows, model.Options{
+		Slots: setup.Slots, Context: setup.Context, KVTokens: setup.KVTokens, StepRows: setup.Chunk + setup.Slots,
+		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize,
+	})
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
+	}
+	i := &Instance{Files: f, Setup: setup, stream: s, model: m}
+	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk})
+	return i, nil
+}
+
+// Threads is the number of CPU workers in use.
+func (i *Instance) Threads() int { return i.stream.Threads() }
+
+// Close ends the engine and frees everything.
+func (i *Instance) Close() error {
+	i.Engine.Close()
+	i.model.Close()
+	i.stream.Close()
+	return i.Files.Close()
+}

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"cedrun/runtime/model"
+	"cedrun/runtime/sample"
+)
+
+// Request is one prompt to be continued.
+type Request struct {
+	Prompt []int32
+	// Forced tokens are fed one decode step each after the prompt in place of sampled ones (evaluation, comparison).
+	Forced    []int32
+	MaxTokens int // tokens to sample; 0 = none
+	Sampling  sample.Params
+	Prefill   model.Prefill
+	Stop      []int32 // token ids that end the text; they are not emitted
+
+	// OnLogits, if set, gets the logits row of each position from LogitsFrom on, in order, on the engine's goroutine;
+	// the row is valid during the call.
+	OnLogits   func(pos int, row []float32) error
+	LogitsFrom int
+	// OnPrefill, if set, is told how many prompt tokens are done, on the engine's goroutine.
+	OnPrefill func(done, total int)
+}
+
+// Token is one sampled token; Logprob is its natural log probability under the model.
+type Token struct {
+	ID      int32
+	Logprob float32
+}
+
+// Finish says why a generation ended.
+type Finish string
+
+// Reasons for the end of a generation.
+const (
+	FinishStop      Finish = "stop"      // a stop token
+	FinishLength    Finish = "length"    // MaxTokens, or the context is full
+	FinishCancelled Finish = "cancelled" // the request's context ended
+	FinishError     Finish = "error"
+)
+
+// Stats measures a generation, prefill and decode apart.
+type Stats struct {
+	PromptTokens, DecodeSteps int
+	Prefill, Decode           time.Duration // time in steps that ran it, waiting included
+}
+
+// Result is how a generation ended.
+type Result struct {
+	Finish Finish
+	Err    error
+	Stats  Stats
+}
+
+// Generation is a running request. Its tokens are queued, so a slow reader never holds the engine up.
+type Generation struct {
+	mu     sync.Mutex
+	wake   chan struct{} // capacity 1
+	tokens []Token
+	done   bool
+	result Result
+}
+
+func newGeneration() *Generation { return &Generation{wake: make(chan struct{}, 1)} }
+
+// Next waits for the next token. ok is false when the generation has ended (Result says how) or ctx has.
+func (g *Generation) Next(ctx context.Context) (t Token, ok bool) {
+	for {
+		g.mu.Lock()
+		if len(g.tokens) > 0 {
+			t = g.tokens[0]
+			g.tokens = g.tokens[1:]
+			g.mu.Unlock()
+			return t, true
+		}
+		done := g.done
+		g.mu.Unlock()
+		if done {
+			return Token{}, false
+		}
+		select {
+		case <-g.wake:
+		case <-ctx.Done():
+			return Token{}, false
+		}
+	}
+}
+
+// Wait discards tokens until the generation has ended.
+func (g *Generation) Wait() Result {
+	for {
+		if _, ok := g.Next(context.Background()); !ok {
+			return g.Result()
+		}
+	}
+}
+
+// Result is how the generation ended; meaningful once Next has returned false on a live context.
+func (g *Generation) Result() Result {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.result
+}
+
+func (g *Generation) emit(t Token) {
+	g.mu.Lock()
+	g.tokens = append(g.tokens, t)
+	g.mu.Unlock()
+	g.signal()
+}
+
+func (g *Generation) finish(r Result) {
+	g.mu.Lock()
+	g.done, g.result = true, r
+	g.mu.Unlock()
+	g.signal()
+}
+
+func (g *Generation) signal() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// validate rejects what could never run.
+func (r *Request) validate(e *Engine) error {
+	total := len(r.Prompt) + len(r.Forced) + r.MaxTokens
+	switch {
+	case len(r.Prompt) == 0:
+		return fmt.Errorf("the prompt is empty: give at least one token")
+	case r.MaxTokens < 0:
+		return fmt.Errorf("max tokens %d: use 0 or more", r.MaxTokens)
+	case len(r.Forced) > 0 && r.MaxTokens > 0:
+		return fmt.Errorf("a request either forces tokens or samples them")
+	case total > e.opt.Context:
+		return fmt.Errorf("prompt of %d tokens plus %d to generate: the context holds %d; shorten the prompt, lower --max-tokens or raise --context",
+			len(r.Prompt), total-len(r.Prompt), e.opt.Context)
+	}
+	if r.OnLogits != nil {
+		first := model.NewPlan(e.model.Config(), r.Prefill, len(r.Prompt)).FirstLogits()
+		if r.LogitsFrom < first {
+			return fmt.Errorf("logits from position %d: prefill mode %s computes them from position %d on; use --prefill exact", r.LogitsFrom, r.Prefill, first)
+		}
+	}
+	if r.MaxTokens > 0 {
+		return r.Sampling.Validate()
+	}
+	return nil
+}

@@ -27,9 +27,9 @@ inline int32_t visible_groups(const ced_kv &kv, int32_t position) {
 inline int check_plane(const char *kernel, const char *field, uint32_t offset, uint64_t bytes,
                        uint64_t page_bytes, ced_err *err) {
   if (offset % 16 == 0 && offset + bytes <= page_bytes) return CED_OK;
-  return fail(err, CED_EINVAL, "%s: kv.%s is %u: not 16-byte aligned, or its %llu bytes leave the page of %llu",
-              kernel, field, offset, static_cast<unsigned long long>(bytes),
-              static_cast<unsigned long long>(page_bytes));
+  return fail(err, CED_EINVAL,
+              "%s: kv.%s is %u: not 16-byte aligned, or its %llu bytes leave the page of %llu", kernel, field,
+              offset, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(page_bytes));
 }
 
 // The planes a kernel reads or writes must lie inside a page.
@@ -44,12 +44,14 @@ inline int check_kv(const char *kernel, const ced_kv &kv, bool main, bool index,
     CED_TRY(check_multiple(kernel, "kv.head_dim", kv.head_dim, 32, err));
     CED_TRY(check_range(kernel, "kv.head_dim", kv.head_dim, 1, kMaxRow, err));
     CED_TRY(check_plane(kernel, "main_codes", kv.main_codes, rows * (kv.head_dim / 2), kv.page_bytes, err));
-    CED_TRY(check_plane(kernel, "main_scales", kv.main_scales, rows * (kv.head_dim / 16), kv.page_bytes, err));
+    CED_TRY(
+        check_plane(kernel, "main_scales", kv.main_scales, rows * (kv.head_dim / 16), kv.page_bytes, err));
   }
   if (index) {
     CED_TRY(check_multiple(kernel, "kv.index_dim", kv.index_dim, 32, err));
     CED_TRY(check_range(kernel, "kv.index_dim", kv.index_dim, 1, kMaxRow, err));
-    CED_TRY(check_plane(kernel, "index_codes", kv.index_codes, rows * (kv.index_dim / 2), kv.page_bytes, err));
+    CED_TRY(
+        check_plane(kernel, "index_codes", kv.index_codes, rows * (kv.index_dim / 2), kv.page_bytes, err));
     CED_TRY(
         check_plane(kernel, "index_scales", kv.index_scales, rows * (kv.index_dim / 32), kv.page_bytes, err));
   }

@@ -75,7 +75,8 @@ inline int check_rope(const char *kernel, uint32_t rope_dim, uint32_t dim, ced_e
   return fail(err, CED_EINVAL, "%s: rope_dim is %u, must be even and at most %u", kernel, rope_dim, dim);
 }
 
-inline int check_weight(const char *kernel, const char *field, uint64_t tensor, uint32_t format, ced_err *err) {
+inline int check_weight(const char *kernel, const char *field, uint64_t tensor, uint32_t format,
+                        ced_err *err) {
   if (format != CED_BF16 && format != CED_F32)
     return fail(err, CED_EINVAL, "%s: weight_format is %u, must be BF16 or F32", kernel, format);
   return check_address(kernel, field, tensor, 1, err);

@@ -72,7 +72,8 @@ class Rig {
       if (first[n] < 0) first[n] = static_cast<int32_t>(i);
     }
     r.slots = static_cast<int32_t>(first.size());
-    r.pos = put(pos), r.slot = put(slot), r.flags = put(flags), r.seq_first = put(first);
+    const auto list = [&](const auto &v) { return v.empty() ? 0 : put(v); };
+    r.pos = list(pos), r.slot = list(slot), r.flags = list(flags), r.seq_first = list(first);
     return put(&r, 1);
   }
   uint64_t groups(const std::vector<int32_t> &row) {

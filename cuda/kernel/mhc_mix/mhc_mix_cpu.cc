@@ -68,7 +68,8 @@ void mhc_mix_cpu(ced_stream *s, const ced_mhc_mix_args &a) {
       const float norm = f32_rsqrt(mean + a.norm_eps);
       float m[(2 + kMaxStreams) * kMaxStreams];
       for (int64_t o = 0; o < outputs; o++) m[o] = *raw(a, r, o) * norm;
-      mhc_mix_finish(a, m, at<float>(a.pre) + r * n, at<float>(a.post) + r * n, at<float>(a.comb) + r * n * n);
+      mhc_mix_finish(a, m, at<float>(a.pre) + r * n, at<float>(a.post) + r * n,
+                     at<float>(a.comb) + r * n * n);
     }
   });
 }

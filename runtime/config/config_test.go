@@ -292,6 +292,9 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	var root map[string]any
+	read(f, releasePath, &root)
+	f.Add(encode(f, flat(root)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse(data)
 		if err != nil {

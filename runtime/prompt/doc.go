@@ -28,8 +28,8 @@
 // where the prompt ended: [Prompt.Start].
 //
 // Policies of the parser: an output without "</think>" stays reasoning, and the finish says so. Markup
-// is never passed on as text; a broken tool call is reported by [Finish.Err] with the raw text. The
-// arguments of a complete call are always valid JSON: a value marked string="false" that is not JSON is
-// passed on as a JSON string. The arguments of a call that was cut off stay open on purpose, so that
-// nobody executes half a command.
+// is never passed on as text: stray thinking tags are skipped, and a broken tool call is reported by
+// [Finish.Err], which keeps the raw text. The arguments of a complete call are always valid JSON: a value
+// marked string="false" that is not JSON is passed on as a JSON string. The arguments of a call that was
+// cut off stay open on purpose, so that nobody executes half a command.
 package prompt

@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -10,6 +11,24 @@ type Start struct {
 	Reasoning bool   // inside <think>
 	Continues bool   // the prompt already holds the beginning of the reasoning or content
 	Prefill   string // markup of a tool call that the prompt already wrote
+}
+
+// StartAfter is the state after a prompt that was given as text, in which the spellings of control tokens
+// counted as such. A text without an assistant header is continued as content.
+func StartAfter(text string) Start {
+	i := strings.LastIndex(text, AssistantRole)
+	if i < 0 {
+		return Start{Continues: true}
+	}
+	turn := text[i+len(AssistantRole):]
+	opened, closed := strings.LastIndex(turn, ThinkStart), strings.LastIndex(turn, ThinkEnd)
+	if opened > closed {
+		return Start{Reasoning: true, Continues: opened+len(ThinkStart) < len(turn)}
+	}
+	if closed < 0 {
+		return Start{Continues: turn != ""}
+	}
+	return Start{Continues: closed+len(ThinkEnd) < len(turn)}
 }
 
 // EventKind says what an Event carries.
@@ -77,24 +96,42 @@ type ParsedCall struct {
 	Complete  bool
 }
 
-// Add appends events to the result.
-func (r *Result) Add(events ...Event) {
+// Collector gathers the events of one output.
+type Collector struct {
+	reasoning, content strings.Builder
+	arguments          []*strings.Builder
+	calls              []ParsedCall
+	finish             Finish
+}
+
+// Add takes the next events of a parser.
+func (c *Collector) Add(events ...Event) {
 	for _, e := range events {
 		switch e.Kind {
 		case Reasoning:
-			r.Reasoning += e.Text
+			c.reasoning.WriteString(e.Text)
 		case Content:
-			r.Content += e.Text
+			c.content.WriteString(e.Text)
 		case ToolCallStart:
-			r.Calls = append(r.Calls, ParsedCall{Name: e.Name})
+			c.calls = append(c.calls, ParsedCall{Name: e.Name})
+			c.arguments = append(c.arguments, &strings.Builder{})
 		case ToolCallArguments:
-			r.Calls[e.Index].Arguments += e.Text
+			c.arguments[e.Index].WriteString(e.Text)
 		case ToolCallEnd:
-			r.Calls[e.Index].Complete = true
+			c.calls[e.Index].Complete = true
 		case Finished:
-			r.Finish = *e.Finish
+			c.finish = *e.Finish
 		}
 	}
+}
+
+// Result is what has been gathered so far.
+func (c *Collector) Result() *Result {
+	r := &Result{Reasoning: c.reasoning.String(), Content: c.content.String(), Calls: slices.Clone(c.calls), Finish: c.finish}
+	for i := range r.Calls {
+		r.Calls[i].Arguments = c.arguments[i].String()
+	}
+	return r
 }
 
 // Message is the output as a message of a history, with its complete calls.
@@ -114,10 +151,10 @@ func Parse(output string, start Start, stops []string, reason Reason) (*Result, 
 	if err != nil {
 		return nil, err
 	}
-	var r Result
-	r.Add(p.Feed(output)...)
-	r.Add(p.Close(reason)...)
-	return &r, nil
+	var c Collector
+	c.Add(p.Feed(output)...)
+	c.Add(p.Close(reason)...)
+	return c.Result(), nil
 }
 
 func checkStops(stops []string) error {

@@ -37,7 +37,7 @@ func partial(b []byte, markers []string) int {
 const maxHeld = 256
 
 // held returns how many bytes at the end of b may be part of a marker, also one that only comes about
-// when a stray </think> between its halves is removed.
+// when a stray thinking tag between its halves is skipped.
 func held(b []byte, markers []string) int {
 	n := 0
 	for n < maxHeld {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -276,10 +277,8 @@ func parseToolCall(raw json.RawMessage) (ToolCall, error) {
 var roles = []string{"system", "user", "assistant", "tool", "latest_reminder"}
 
 func checkRole(role string) error {
-	for _, r := range roles {
-		if r == role {
-			return nil
-		}
+	if slices.Contains(roles, role) {
+		return nil
 	}
 	if role == "" {
 		return fmt.Errorf("no role; it must be one of %s", strings.Join(roles, ", "))
@@ -296,18 +295,14 @@ func fields(raw []byte, keys ...string) (map[string]json.RawMessage, error) {
 	if len(keys) == 0 {
 		return f, nil
 	}
-	known := map[string]bool{}
-	for _, k := range keys {
-		known[k] = true
-	}
-	unknown := ""
+	var unknown []string
 	for k := range f {
-		if !known[k] && (unknown == "" || k < unknown) {
-			unknown = k
+		if !slices.Contains(keys, k) {
+			unknown = append(unknown, k)
 		}
 	}
-	if unknown != "" || f[""] != nil {
-		return nil, fmt.Errorf("unknown key %q; known are %s", unknown, strings.Join(keys, ", "))
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("unknown key %q; known are %s", slices.Min(unknown), strings.Join(keys, ", "))
 	}
 	return f, nil
 }

@@ -43,7 +43,7 @@ const (
 )
 
 var (
-	textMarkers  = []string{ThinkEnd, EOS, dsmlOpen, dsmlClose, DSML}
+	textMarkers  = []string{ThinkStart, ThinkEnd, EOS, dsmlOpen, dsmlClose, DSML}
 	valueMarkers = []string{dsmlClose, EOS}
 
 	tagsFirst     = []string{callsOpen, EOS}
@@ -61,13 +61,14 @@ func NewParser(start Start, stops []string) (*Parser, error) {
 	if err := checkStops(stops); err != nil {
 		return nil, err
 	}
-	p := &Parser{stage: inContent, stops: stops, begun: start.Continues}
+	p := &Parser{stage: inContent, begun: start.Continues}
 	if start.Reasoning {
 		p.stage = inReasoning
 	}
 	if start.Prefill != "" {
 		p.events = p.Feed(start.Prefill)
 	}
+	p.stops = stops
 	return p, nil
 }
 
@@ -149,8 +150,8 @@ func (p *Parser) stepText(b byte) {
 		return
 	}
 	before := p.window[:len(p.window)-len(marker)]
-	if marker == ThinkEnd && p.stage == inContent {
-		p.window = before
+	if marker == ThinkStart || marker == ThinkEnd && p.stage == inContent {
+		p.window = before // a stray tag is skipped
 		return
 	}
 	p.pass(before)
@@ -273,7 +274,7 @@ func (p *Parser) stepTag(b byte) {
 		possible = possible || strings.HasPrefix(tag, got)
 	}
 	if !possible {
-		p.broken("expected %s", strings.Join(p.tags, " or "))
+		p.broken("expected %s", strings.Join(p.tags[:len(p.tags)-1], " or "))
 	}
 }
 

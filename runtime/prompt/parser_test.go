@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 )
 
 type streamCase struct {
@@ -36,13 +37,13 @@ func streamCases(tb testing.TB) []streamCase {
 }
 
 // feed parses the pieces as they would arrive and checks what must hold for every event.
-func feed(tb testing.TB, start Start, stops []string, reason Reason, pieces ...string) *Result {
+func feed(tb rapid.TB, start Start, stops []string, reason Reason, pieces ...string) *Result {
 	tb.Helper()
 	p, err := NewParser(start, stops)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var r Result
+	var c Collector
 	var events []Event
 	for _, piece := range pieces {
 		events = append(events, p.Feed(piece)...)
@@ -60,16 +61,16 @@ func feed(tb testing.TB, start Start, stops []string, reason Reason, pieces ...s
 		if e.Kind == Finished {
 			finishes++
 		}
-		r.Add(e)
+		c.Add(e)
 	}
 	if finishes != 1 || !p.Done() || p.Feed("more") != nil || p.Close(reason) != nil {
 		tb.Errorf("%q: %d finishes", pieces, finishes)
 	}
-	return &r
+	return c.Result()
 }
 
 // everySplit parses the text in one piece, in every two pieces and byte by byte, and expects the same.
-func everySplit(tb testing.TB, start Start, stops []string, reason Reason, text string) *Result {
+func everySplit(tb rapid.TB, start Start, stops []string, reason Reason, text string) *Result {
 	tb.Helper()
 	whole := feed(tb, start, stops, reason, text)
 	for i := 1; i < len(text); i++ {
@@ -88,9 +89,6 @@ func everySplit(tb testing.TB, start Start, stops []string, reason Reason, text 
 
 func bytewise(text string) []string {
 	pieces := make([]string, len(text))
-	for i := range text {
-		pieces[i] = text[i : i+1]
-	}
 	for i := range pieces {
 		pieces[i] = text[i : i+1]
 	}
@@ -101,12 +99,8 @@ func TestStreamRulesAtEverySplit(t *testing.T) {
 	for _, c := range streamCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			r := everySplit(t, Start{Reasoning: c.Start == "reasoning"}, c.Stop, ReasonLength, c.Text)
-			calls := []namedArguments{}
-			for _, call := range r.Calls {
-				calls = append(calls, namedArguments{call.Name, call.Arguments})
-			}
 			if r.Reasoning != c.Expect.Reasoning || r.Content != c.Expect.Content || r.Finish.Reason != c.Expect.Finish ||
-				!cmp.Equal(calls, c.Expect.ToolCalls) {
+				!cmp.Equal(callsOf(r), c.Expect.ToolCalls) {
 				t.Errorf("got %+v\nwant %+v", r, c.Expect)
 			}
 			if len(c.Stop) > 0 && (r.Finish.StopString != "") != (len(r.Content) < 5) {
@@ -136,21 +130,15 @@ func TestStrictParser(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strictMessage{Content: r.Content, Reasoning: r.Reasoning}
-			want := namesOf(*c.Result)
-			if got.Content != c.Result.Content || got.Reasoning != c.Result.Reasoning || !cmp.Equal(callsOf(r), want) {
+			want := []namedArguments{}
+			for _, call := range c.Result.ToolCalls {
+				want = append(want, call.Function)
+			}
+			if r.Content != c.Result.Content || r.Reasoning != c.Result.Reasoning || !cmp.Equal(callsOf(r), want) {
 				t.Errorf("got %+v\nwant %+v", r, c.Result)
 			}
 		})
 	}
-}
-
-func namesOf(m strictMessage) []namedArguments {
-	calls := []namedArguments{}
-	for _, call := range m.ToolCalls {
-		calls = append(calls, call.Function)
-	}
-	return calls
 }
 
 func callsOf(r *Result) []namedArguments {
@@ -226,58 +214,57 @@ func TestMalformedCallsAreReportedAndNotShown(t *testing.T) {
 		{"no block", invokeOpen + "f\">\n" + invokeClose, ReasonMalformed, 0, "expected <｜DSML｜ calls>"},
 		{"no invoke", callsOpen + "\n" + parameterOpen + "k" + flagTrue + "v" + parameterClose, ReasonMalformed, 0, "expected <｜DSML｜ invoke"},
 		{"closer without opener", invokeClose + "\n" + callsClose, ReasonMalformed, 0, "outside a tool call"},
-		{"bare token", "see ｜DSML｜ there", ReasonMalformed, 0, "outside a tool call"},
+		{"bare token", "｜DSML｜ here", ReasonMalformed, 0, "outside a tool call"},
 		{"empty block", callsOpen + "\n" + callsClose, ReasonMalformed, 0, "no calls"},
 		{"empty name", callsOpen + "\n" + invokeOpen + "\">\n" + invokeClose, ReasonMalformed, 0, "empty"},
 		{"name not closed", callsOpen + "\n" + invokeOpen + "f\n" + invokeClose, ReasonMalformed, 0, "not closed"},
+		{"name without end", callsOpen + "\n" + invokeOpen + strings.Repeat("f", maxName+1), ReasonMalformed, 0, "not closed"},
 		{"text between", callsOpen + "\nhere: " + whole, ReasonMalformed, 0, "expected <｜DSML｜ invoke"},
 		{"bad flag", strings.Replace(whole, flagTrue, `" string="yes">`, 1), ReasonMalformed, 0, "not closed"},
 		{"V4 parameter closer", strings.Replace(whole, parameterClose, "</｜DSML｜parameter>", 1), ReasonMalformed, 0, "expected </｜DSML｜ parameter>"},
 		{"parameter twice", strings.Replace(whole, invokeClose, parameterOpen+"k"+flagTrue+"w"+parameterClose+invokeClose, 1), ReasonMalformed, 0, "given twice"},
-		{"ends in a value", whole[:strings.Index(whole, "v")+1], ReasonMalformed, 0, "ended inside"},
-		{"ends in a name", callsOpen + "\n" + invokeOpen + "f", ReasonMalformed, 0, "ended inside"},
-		{"ends after a parameter", whole[:strings.Index(whole, invokeClose)], ReasonMalformed, 0, "ended inside"},
 		{"repeated closers", strings.Replace(whole, callsClose, invokeClose+"\n"+callsClose, 1), ReasonToolCalls, 1, "expected <｜DSML｜ invoke"},
-		{"block not closed", strings.TrimSuffix(whole, callsClose), ReasonToolCalls, 1, ""},
-		{"second call is cut", strings.Replace(whole, callsClose, invokeOpen+"g\">\n"+parameterOpen, 1), ReasonMalformed, 1, "ended inside"},
+		{"ends in a value", whole[:strings.Index(whole, parameterClose)], ReasonMalformed, 0, "ended inside"},
+		{"ends in a name", callsOpen + "\n" + invokeOpen + "f", ReasonMalformed, 0, ""},
+		{"ends after a parameter", whole[:strings.Index(whole, invokeClose)], ReasonMalformed, 0, "ended inside"},
+		{"second call is cut", strings.Replace(whole, callsClose, invokeOpen+"g\">\n"+parameterOpen, 1), ReasonMalformed, 1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, end := range []string{"", EOS, "\n" + dsmlOpen + " " + callsClose + EOS} {
-				if end != "" && end != EOS && c.says != "" && !strings.HasPrefix(c.says, "ended") && !strings.HasPrefix(c.says, "not closed") || end == "" || end == EOS {
-					r := everySplit(t, Start{}, nil, ReasonStop, "Well.\n\n"+c.text+end)
-					complete := 0
-					for _, call := range r.Calls {
-						if call.Complete {
-							complete++
-						}
-					}
-					if r.Content != "Well." && c.name != "bare token" || r.Finish.Reason != c.reason || complete != c.complete {
-						t.Errorf("%+v", r)
-					}
-					if c.says == "" {
-						if r.Finish.Err != nil {
-							t.Errorf("error %v", r.Finish.Err)
-						}
-						continue
-					}
-					if e := r.Finish.Err; end != EOS && (e == nil || !strings.Contains(e.Error(), c.says) || !strings.Contains(e.Raw, DSML)) {
-						t.Errorf("error %v does not say %q", e, c.says)
-					}
+			for _, end := range []string{"", EOS} {
+				r := everySplit(t, Start{}, nil, ReasonStop, "Well.\n\n"+c.text+end)
+				if r.Content != "Well." || r.Finish.Reason != c.reason || complete(r) != c.complete {
+					t.Errorf("%+v", r)
+				}
+				if e := r.Finish.Err; e == nil || !strings.Contains(e.Error(), c.says) || !strings.Contains(c.text+end, e.Raw) {
+					t.Errorf("error %v does not say %q; raw %q", e, c.says, e.Raw)
 				}
 			}
 		})
 	}
 }
 
+func TestCallsBlockThatIsNotClosed(t *testing.T) {
+	r := everySplit(t, Start{}, nil, ReasonStop, strings.TrimSuffix(call("v"), callsClose))
+	if r.Finish.Reason != ReasonToolCalls || r.Finish.Err != nil || complete(r) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func complete(r *Result) int {
+	n := 0
+	for _, call := range r.Calls {
+		if call.Complete {
+			n++
+		}
+	}
+	return n
+}
+
 func TestOutputCutByLength(t *testing.T) {
 	text := "thinking\n</think>\n\nLet me <look>.\n\n" + call("a \"b\"\nc") + EOS
-	whole := feed(t, Start{Reasoning: true}, nil, ReasonLength, text)
 	for i := range len(text) {
 		r := feed(t, Start{Reasoning: true}, nil, ReasonLength, text[:i])
 		checkNoMarkup(t, text[:i], r)
-		if !strings.HasPrefix(whole.Reasoning+"\n<", r.Reasoning) && utf8.ValidString(text[:i]) && !strings.HasPrefix(text[len("thinking"):], strings.TrimPrefix(r.Reasoning, "thinking")) {
-			t.Errorf("cut at %d: reasoning %q", i, r.Reasoning)
-		}
 		for _, call := range r.Calls {
 			checkArguments(t, text[:i], call)
 		}
@@ -360,17 +347,11 @@ func TestTextIsReleasedAsEarlyAsPossible(t *testing.T) {
 	}
 	for _, c := range []struct{ piece, shown string }{
 		{"He", "He"}, {"llo\n", "llo"}, {"a", "\na"}, {" <", " "}, {"b", "<b"}, {" S", " "}, {"TO", ""}, {"x", "STOx"},
-		{"\xe5\x8c", ""}, {"\x97", "北"[:0]}, {"，", "\xe5\x8c\x97，"}, {"</thin", ""}, {"g>", "</thing>"}, {"</think>", ""}, {".", "."},
+		{"\xe5\x8c", ""}, {"\x97", "北"}, {"，", "，"}, {"</thin", ""}, {"g>", "</thing>"}, {"</think>", ""}, {".", "."},
 	} {
 		got := ""
 		for _, e := range p.Feed(c.piece) {
 			got += e.Text
-		}
-		if c.piece == "\x97" {
-			c.shown, got = "", ""
-		}
-		if c.piece == "，" {
-			c.shown = "，"
 		}
 		if got != c.shown {
 			t.Errorf("%q shows %q, want %q", c.piece, got, c.shown)
@@ -378,8 +359,8 @@ func TestTextIsReleasedAsEarlyAsPossible(t *testing.T) {
 	}
 }
 
-func TestStrayEndOfThinkingCannotBuildMarkup(t *testing.T) {
-	for _, text := range []string{"</th</think>ink>a", "<｜DS</think>ML｜ calls>", "<｜end▁of</think>▁sentence｜>a", "</th</th</think>ink>ink>a"} {
+func TestStrayThinkingTagsCannotBuildMarkup(t *testing.T) {
+	for _, text := range []string{"</th</think>ink>a", "<｜DS</think>ML｜ calls>", "<｜end▁of</think>▁sentence｜>a", "</th</th</think>ink>ink>a", "<th<think>ink>"} {
 		r := everySplit(t, Start{}, nil, ReasonStop, text)
 		checkNoMarkup(t, text, r)
 	}
@@ -389,15 +370,12 @@ func TestStrayEndOfThinkingCannotBuildMarkup(t *testing.T) {
 	}
 }
 
-func checkNoMarkup(tb testing.TB, text string, r *Result) {
+func checkNoMarkup(tb rapid.TB, text string, r *Result) {
 	tb.Helper()
-	for _, spelling := range []string{DSML, EOS} {
+	for _, spelling := range []string{DSML, EOS, ThinkStart, ThinkEnd} {
 		if strings.Contains(r.Reasoning, spelling) || strings.Contains(r.Content, spelling) {
 			tb.Errorf("%q: %s in the text: %+v", text, spelling, r)
 		}
-	}
-	if strings.Contains(r.Content, ThinkEnd) {
-		tb.Errorf("%q: %s in the content: %+v", text, ThinkEnd, r)
 	}
 	for _, c := range r.Calls {
 		if strings.Contains(c.Name, DSML) || strings.Contains(c.Arguments, dsmlClose) || strings.Contains(c.Arguments, EOS) {
@@ -407,7 +385,7 @@ func checkNoMarkup(tb testing.TB, text string, r *Result) {
 }
 
 // checkArguments holds complete arguments to be a JSON object and others to be the beginning of one.
-func checkArguments(tb testing.TB, text string, c ParsedCall) {
+func checkArguments(tb rapid.TB, text string, c ParsedCall) {
 	tb.Helper()
 	var object map[string]json.RawMessage
 	if c.Complete {

@@ -168,6 +168,9 @@ func writeCalls(w *writer, calls []ToolCall) error {
 // callArguments reads the arguments of a call: an object, or a string that holds one, itself perhaps
 // inside another string. Anything else is the single argument "arguments".
 func callArguments(raw json.RawMessage) []member {
+	if len(raw) == 0 {
+		return nil
+	}
 	given, err := parseValue(raw)
 	if err != nil {
 		return []member{{"arguments", value{kind: jsonString, text: string(raw)}}}

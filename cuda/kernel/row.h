@@ -1,6 +1,7 @@
 // row.h: what several kernels do to one row, in canonical arithmetic (spec 3.0). Rows are BF16 values held as
 // f32. Also the checks that several kernels make.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

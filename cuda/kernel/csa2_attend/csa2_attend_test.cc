@@ -1,0 +1,222 @@
+#include "num/bf16.h"
+#include "num/e8m0.h"
+#include "num/fp4.h"
+#include "num/fp8.h"
+#include "test/check.h"
+#include "test/golden.h"
+#include "test/pages.h"
+#include "test/prng.h"
+#include "test/rig.h"
+#include "test/rules.h"
+
+namespace {
+
+// Against f64 without P rounding: 1 % of the row's rms, or two BF16 units where those are more: the golden o itself
+// is up to 1.9 % of a row's rms away from o_exact.
+constexpr check::Rule kExact{"attention against f64", 0, 0, 2, 0.01, 0, 0};
+
+constexpr size_t kHeads = 64, kDim = 512, kRow = kDim + kDim / 32, kWindow = 128;
+
+// The golden's two queries as two sequences with the same window and global rows. A: all 128 window rows and 512
+// selected; B: 100 window rows and 50 selected. `packed` of each window's rows belong to this step, the others are
+// in the ring; with `late` sequence B stands at position 127 and its window starts at 28.
+struct Golden {
+  std::vector<uint8_t> window, codes, scales;
+  std::vector<std::vector<int32_t>> sel;
+
+  Golden() {
+    const auto c = prng::e4m3("op/attention/window_codes", kWindow * kDim);
+    const auto s = prng::e8m0("op/attention/window_scales", kWindow * kDim / 32, 125, 3);
+    for (size_t r = 0; r < kWindow; r++) {
+      window.insert(window.end(), &c[r * kDim], &c[r * kDim] + kDim);
+      window.insert(window.end(), &s[r * kDim / 32], &s[r * kDim / 32] + kDim / 32);
+    }
+    codes = prng::bytes("op/attention/main_packed", 1024 * 256);
+    scales = prng::e4m3("op/attention/main_scales", 1024 * 32);
+    for (uint8_t &x : scales) x &= 127;
+    for (const char *name : {"attention.selection_a", "attention.selection_b"}) {
+      const auto &t = golden::ops()[name];
+      sel.emplace_back(t.as<int32_t>(), t.as<int32_t>() + t.count());
+    }
+  }
+
+  ced_csa2_attend_args arguments(Rig &rig, const std::vector<int> &queries, size_t packed, bool late) const {
+    const Pages pages(rig, 2, 1024, 64, 1);
+    for (size_t slot : {size_t{0}, size_t{1}}) {
+      pages.write(rig, slot, pages.kv.main_codes, 256, codes);
+      pages.write(rig, slot, pages.kv.main_scales, 32, scales);
+    }
+    const auto q = prng::xb("op/attention/q", 2 * kHeads * kDim, 1);
+    std::vector<int32_t> pos, slot, key_pos, key_slot, selected;
+    std::vector<uint16_t> rows;
+    std::vector<uint8_t> step;
+    std::vector<uint8_t> ring(2 * kWindow * kRow, 0x55);
+    for (int query : queries) {
+      const int seen = query == 0 ? 128 : 100, first = query == 1 && late ? 28 : 0;
+      const auto *x = &q[static_cast<size_t>(query) * kHeads * kDim];
+      rows.insert(rows.end(), x, x + kHeads * kDim);
+      pos.push_back(first + seen - 1), slot.push_back(query);
+      auto chosen = sel[static_cast<size_t>(query)];
+      chosen.resize(512, -1);
+      selected.insert(selected.end(), chosen.begin(), chosen.end());
+      for (int i = 0; i < seen; i++) {
+        const uint8_t *row = &window[static_cast<size_t>(i) * kRow];
+        if (static_cast<size_t>(seen - i) <= packed) {
+          key_pos.push_back(first + i), key_slot.push_back(query);
+          step.insert(step.end(), row, row + kRow);
+        } else {
+          const auto place = static_cast<size_t>(query) * kWindow + static_cast<size_t>(first + i) % kWindow;
+          std::copy(row, row + kRow, &ring[place * kRow]);
+        }
+      }
+    }
+    ced_csa2_attend_args a{};
+    a.rows = rig.sequence_rows(pos, slot), a.key_rows = rig.sequence_rows(key_pos, key_slot);
+    a.q = rig.put(rows), a.packed = rig.put(step), a.ring = rig.put(ring);
+    a.window_start = rig.put(std::vector<int32_t>{0, late ? 28 : 0});
+    a.sel = rig.put(selected), a.sink = rig.put(prng::xf("op/attention/sink", kHeads));
+    a.o = rig.out<uint16_t>(rows.size());
+    a.kv = pages.kv;
+    a.max_rows = static_cast<uint32_t>(queries.size()), a.heads = kHeads, a.head_dim = kDim;
+    a.window = kWindow, a.ring_rows = kWindow, a.top_k = 512;
+    a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
+    return a;
+  }
+};
+
+const Golden &inputs() {
+  static const Golden g;
+  return g;
+}
+
+std::vector<uint16_t> attend(Rig &rig, const ced_csa2_attend_args &a) {
+  rig.run(ced_csa2_attend, a);
+  return rig.get<uint16_t>(a.o, static_cast<size_t>(a.max_rows) * a.heads * a.head_dim);
+}
+
+}  // namespace
+
+TEST("csa2_attend: the reference has the golden's bits, the CPU its tolerance") {
+  const auto &want = golden::ops()["attention.o"], &exact = golden::ops()["attention.o_exact"];
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    CONTEXT("kind=" << kind);
+    Rig rig(kind);
+    const auto got = attend(rig, inputs().arguments(rig, {0, 1}, 1, false));
+    if (kind == CED_REF) CHECK_BITS(got.data(), want.as<uint16_t>(), want.count());
+    CHECK_ROWS(got.data(), want.as<uint16_t>(), 2 * kHeads, kDim, check::kAttention);
+    CHECK_ROWS(got.data(), exact.as<float>(), 2 * kHeads, kDim, kExact);
+  }
+}
+
+TEST("csa2_attend: the bits do not depend on batch, threads, the window's start or where its rows lie") {
+  Rig one(CED_CPU, 1), many(CED_CPU, 5);
+  const auto want = attend(one, inputs().arguments(one, {0, 1}, 1, false));
+  const size_t row = kHeads * kDim;
+  CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 1, false)).data(), want.data(), 2 * row);
+  CHECK_BITS(attend(many, inputs().arguments(many, {0}, 1, false)).data(), want.data(), row);
+  CHECK_BITS(attend(one, inputs().arguments(one, {1}, 1, false)).data(), &want[row], row);
+  CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 128, false)).data(), want.data(), 2 * row);
+  CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 37, true)).data(), want.data(), 2 * row);
+}
+
+// Small shapes whose window is no multiple of 64, so that a block holds window and selected rows, and a head count
+// and key counts that fill no tile; against attention in f64 without any rounding.
+TEST("csa2_attend: a row sees its window and its selection, nothing else") {
+  constexpr size_t heads = 6, dim = 32, row = dim + 1;
+  struct {
+    int pos, start, window;
+    std::vector<int32_t> sel;
+    bool sliding_only;
+  } cases[] = {
+      {0, 0, 48, {}, true},
+      {9,
+       0,
+       48,
+       {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 25, 29},
+       false},
+      {75, 0, 48, {3, 30}, false},
+      {75, 70, 48, {1}, false},
+      {75, 0, 8, {}, false},
+      {75, 76, 8, {}, true},  // no key at all
+  };
+  const auto codes = prng::e4m3("csa2_attend/window", 80 * dim),
+             main = prng::bytes("csa2_attend/main", 32 * dim / 2);
+  const auto scales = prng::e8m0("csa2_attend/window_scales", 80, 126, 3);
+  const auto main_scales = prng::e4m3("csa2_attend/main_scales", 32 * dim / 16);
+  const auto q = prng::xb("csa2_attend/q", heads * dim, 0);
+  const auto sink = prng::xf("csa2_attend/sink", heads);
+  for (const auto &c : cases) {
+    for (ced_kind kind : {CED_REF, CED_CPU}) {
+      CONTEXT("pos=" << c.pos << " start=" << c.start << " window=" << c.window << " kind=" << kind);
+      Rig rig(kind);
+      const Pages pages(rig, 1, 32, 8, 2, dim, 32);
+      pages.write(rig, 0, pages.kv.main_codes, dim / 2, main);
+      pages.write(rig, 0, pages.kv.main_scales, dim / 16, main_scales);
+      const size_t ring_rows = static_cast<size_t>(c.window) + 5;
+      std::vector<uint8_t> ring(ring_rows * row), packed;
+      std::vector<std::vector<double>> keys;
+      for (int p = std::max(0, c.pos - static_cast<int>(ring_rows) + 1); p <= c.pos; p++) {
+        std::vector<uint8_t> bytes(&codes[static_cast<size_t>(p) * dim],
+                                   &codes[static_cast<size_t>(p) * dim] + dim);
+        bytes.push_back(scales[static_cast<size_t>(p)]);
+        std::copy(bytes.begin(), bytes.end(), &ring[static_cast<size_t>(p) % ring_rows * row]);
+        if (p == c.pos) packed = bytes;
+        if (p < c.start || p <= c.pos - c.window) continue;
+        keys.emplace_back();
+        for (size_t d = 0; d < dim; d++)
+          keys.back().push_back(ced::e4m3_to_f32(bytes[d]) * ced::e8m0_to_f32(bytes[dim]));
+      }
+      for (int32_t j : c.sel) {
+        keys.emplace_back();
+        for (size_t d = 0; d < dim; d++) {
+          const auto at = static_cast<size_t>(j) * dim + d;
+          keys.back().push_back(ced::e2m1_to_f32(static_cast<uint8_t>(main[at / 2] >> (at % 2 * 4))) *
+                                ced::e4m3_to_f32(main_scales[at / 16]));
+        }
+      }
+      std::vector<float> want(heads * dim);
+      for (size_t h = 0; h < heads; h++) {
+        double total = std::exp(static_cast<double>(sink[h]));
+        std::vector<double> o(dim);
+        for (const auto &k : keys) {
+          double l = 0;
+          for (size_t d = 0; d < dim; d++)
+            l += ced::bf16_to_f32(q[h * dim + d]) * k[d] / std::sqrt(double(dim));
+          total += std::exp(l);
+          for (size_t d = 0; d < dim; d++) o[d] += std::exp(l) * k[d];
+        }
+        for (size_t d = 0; d < dim; d++) want[h * dim + d] = static_cast<float>(o[d] / total);
+      }
+
+      auto sel = c.sel;
+      sel.resize(32, -1);
+      ced_csa2_attend_args a{};
+      a.rows = a.key_rows = rig.sequence_rows({c.pos}, {0});
+      a.q = rig.put(q), a.packed = rig.put(packed), a.ring = rig.put(ring);
+      a.window_start = rig.put(std::vector<int32_t>{c.start});
+      a.sel = c.sliding_only ? 0 : rig.put(sel), a.sink = rig.put(sink), a.o = rig.out<uint16_t>(heads * dim);
+      a.kv = c.sliding_only ? ced_kv{} : pages.kv;
+      a.max_rows = 1, a.heads = heads, a.head_dim = dim, a.window = static_cast<uint32_t>(c.window);
+      a.ring_rows = static_cast<uint32_t>(ring_rows), a.top_k = 32;
+      a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
+      CHECK_ROWS(attend(rig, a).data(), want.data(), heads, dim, kExact);
+    }
+  }
+}
+
+TEST("csa2_attend: refuses bad arguments and accepts no rows") {
+  Rig rig(CED_CPU);
+  const auto good = inputs().arguments(rig, {}, 0, false);
+  rig.run(ced_csa2_attend, good);
+  auto a = good;
+  a.head_dim = 48;
+  CHECK(says(rig.refusal(ced_csa2_attend, a), "csa2_attend: head_dim is 48"));
+  a = good, a.ring_rows = 100;
+  CHECK(says(rig.refusal(ced_csa2_attend, a), "ring_rows is 100"));
+  a = good, a.kv.head_dim = 256;
+  CHECK(says(rig.refusal(ced_csa2_attend, a), "kv.head_dim is 256 but head_dim is 512"));
+  a = good, a.workspace = 0;
+  CHECK(says(rig.refusal(ced_csa2_attend, a), "workspace is missing"));
+  a = good, a.workspace += 4;
+  CHECK(says(rig.refusal(ced_csa2_attend, a), "workspace"));
+}

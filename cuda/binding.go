@@ -7,7 +7,15 @@ package ced
 */
 import "C"
 
-import "fmt"
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+)
+
+//go:embed ced.h
+var header []byte
 
 // Kind selects the body that a stream's kernels run.
 type Kind int
@@ -61,6 +69,15 @@ func Devices(k Kind) int { return int(C.ced_device_count(C.ced_kind(k))) }
 
 // ABI is the digest of the header that the linked archive was built from.
 func ABI() string { return C.GoString(C.ced_abi()) }
+
+// checkABI refuses an archive that was built from another header than this binding.
+func checkABI() error {
+	sum := sha256.Sum256(header)
+	if got, want := ABI(), hex.EncodeToString(sum[:]); got != want {
+		return fmt.Errorf("the native library was built from another ced.h (%.12s, want %.12s): run make", got, want)
+	}
+	return nil
+}
 
 // Archive is the digest of the linked archive; using it ties Go's build cache to the archive's contents.
 func Archive() string { return libDigest }

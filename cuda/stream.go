@@ -26,6 +26,9 @@ type Stream struct {
 
 // Open makes a stream of kind k on a device. threads counts CPU worker threads, 0 = one per usable core.
 func Open(k Kind, device, threads int) (*Stream, error) {
+	if err := checkABI(); err != nil {
+		return nil, err
+	}
 	s, e := &Stream{kind: k}, new(C.ced_err)
 	if rc := C.ced_stream_open(C.ced_kind(k), C.int(device), C.int(threads), &s.c, e); rc != 0 {
 		return nil, fmt.Errorf("open %s stream: %w", k, failure(e))

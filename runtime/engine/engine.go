@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unsafe"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/model"
@@ -43,6 +44,8 @@ type run struct {
 	gen *Generation
 	seq *model.Sequence
 
+	sampler *sample.Sampler // nil when nothing is sampled
+
 	next    int32 // token that the next decode step feeds
 	sampled int
 	forced  int // forced tokens fed
@@ -73,6 +76,12 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Generation, error) {
 		return nil, err
 	}
 	q := &run{Request: r, ctx: ctx, gen: newGeneration()}
+	if r.MaxTokens > 0 {
+		var err error
+		if q.sampler, err = sample.New(r.Sampling); err != nil {
+			return nil, err
+		}
+	}
 	select {
 	case e.submit <- q:
 		return q.gen, nil
@@ -240,7 +249,7 @@ func (e *Engine) batch() (spans []model.Span, owners []*run) {
 func (e *Engine) advance(q *run, sp model.Span, logits ced.Addr, at int) (int, error) {
 	end := q.seq.Pos()
 	for p := max(sp.Logits, end-len(sp.Tokens)); p < end; p++ {
-		if err := e.s.Download(sample.Bytes(e.row), logits+ced.Addr(4*at*len(e.row))); err != nil {
+		if err := e.s.Download(floatBytes(e.row), logits+ced.Addr(4*at*len(e.row))); err != nil {
 			return at, err
 		}
 		at++
@@ -278,9 +287,9 @@ func (e *Engine) choose(q *run, pos int) error {
 		e.end(q, FinishLength, nil)
 		return nil
 	}
-	t, err := q.Sampling.Next(e.row, 0, uint64(pos))
+	t, err := q.sampler.Next(e.row, 0, pos)
 	if err != nil {
-		return fmt.Errorf("sample position %d: %w", pos, err)
+		return err
 	}
 	for _, s := range q.Stop {
 		if int32(t.ID) == s {
@@ -290,11 +299,19 @@ func (e *Engine) choose(q *run, pos int) error {
 	}
 	q.sampled++
 	q.next = int32(t.ID)
-	q.gen.emit(Token{ID: q.next, Logprob: t.Logprob})
+	q.gen.emit(Token{ID: q.next, Logprob: float32(t.Logprob)})
 	if q.sampled == q.MaxTokens {
 		e.end(q, FinishLength, nil)
 	}
 	return nil
+}
+
+// floatBytes is the memory of v.
+func floatBytes(v []float32) []byte {
+	if len(v) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v))
 }
 
 // forget drops ended requests from the running list.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
@@ -131,6 +133,34 @@ func (f *Files) read(fsys fs.FS, cacheDir string) error {
 
 // Rows is the source of Engram row ids, nil for a model without Engram.
 func (f *Files) Rows() model.RowSource { return f.rows }
+
+// Banned lists the ids that must never be sampled: BOS, padding, image and noise placeholders, and what the tokenizer has
+// no text for.
+func (f *Files) Banned() []int {
+	c := f.Config
+	ids := []int{c.BOS, c.Pad}
+	if c.ImageToken >= 0 {
+		ids = append(ids, c.ImageToken)
+	}
+	if c.Draft.Layers > 0 {
+		ids = append(ids, c.Draft.NoiseToken)
+	}
+	if f.Tokenizer == nil {
+		return ids
+	}
+	for _, t := range f.Tokenizer.Added() {
+		if t.ID != c.EOS && (strings.Contains(t.Content, "image") || strings.Contains(t.Content, "▁pad▁")) {
+			ids = append(ids, t.ID)
+		}
+	}
+	for id := range c.VocabSize {
+		if f.Tokenizer.Spelling(id) == "" {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
 
 // Close closes the checkpoint.
 func (f *Files) Close() error { return f.Checkpoint.Close() }

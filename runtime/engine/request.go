@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type Request struct {
 	OnPrefill func(done, total int)
 }
 
-// Token is one sampled token; Logprob is its natural log probability under the model.
+// Token is one sampled token; Logprob is its natural log probability under the model, if Sampling asks for it.
 type Token struct {
 	ID      int32
 	Logprob float32
@@ -149,8 +150,10 @@ func (r *Request) validate(e *Engine) error {
 			return fmt.Errorf("logits from position %d: prefill mode %s computes them from position %d on; use --prefill exact", r.LogitsFrom, r.Prefill, first)
 		}
 	}
-	if r.MaxTokens > 0 {
-		return r.Sampling.Validate()
+	for i, id := range slices.Concat(r.Prompt, r.Forced) {
+		if id < 0 || int(id) >= e.model.Config().VocabSize {
+			return fmt.Errorf("token %d at position %d: the model's vocabulary is 0 to %d", id, i, e.model.Config().VocabSize-1)
+		}
 	}
 	return nil
 }

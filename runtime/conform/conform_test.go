@@ -1,0 +1,132 @@
+package conform
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/config"
+	"cedrun/runtime/engram"
+)
+
+const minis = "../../testdata/mini"
+
+// subject opens a mini checkpoint on a stream.
+func subject(t *testing.T, name string, kind ced.Kind, threads int, noMap bool) (Subject, []*checkpoint.Checkpoint) {
+	t.Helper()
+	dir := filepath.Join(minis, name)
+	c, err := config.Load(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ck, err := checkpoint.Open(dir, checkpoint.Options{NoMap: noMap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ck.Close() })
+	e := c.Engram
+	rows, err := engram.Load(os.DirFS(dir), engram.Params{
+		Layers: e.Layers, MaxNgram: e.MaxNgram, Bucket: e.VocabSize, Heads: e.Heads, Classes: e.Classes, PadToken: e.PadToken,
+	}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ced.Open(kind, 0, threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	var goldens []*checkpoint.Checkpoint
+	for _, f := range []string{"golden.safetensors", "golden_numpy.safetensors"} {
+		g, err := checkpoint.OpenFile(filepath.Join(dir, f), checkpoint.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.Close() })
+		goldens = append(goldens, g)
+	}
+	return Subject{Stream: s, Checkpoint: ck, Config: c, Rows: rows}, goldens
+}
+
+func mustPass(t *testing.T, r *Report, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK() {
+		var b bytes.Buffer
+		r.Print(&b)
+		t.Fatalf("%.4000s", b.String())
+	}
+}
+
+func TestBackendsConformOnEveryMiniCheckpoint(t *testing.T) {
+	for _, mini := range []string{"base", "wide", "vl", "sched40", "calm"} {
+		for _, kind := range []ced.Kind{ced.Ref, ced.CPU} {
+			t.Run(fmt.Sprintf("%s/%s", mini, kind), func(t *testing.T) {
+				s, g := subject(t, mini, kind, 2, false)
+				r, err := Run(s, g...)
+				mustPass(t, r, err)
+			})
+		}
+	}
+}
+
+func TestConformanceHoldsWithMappingRefused(t *testing.T) {
+	s, g := subject(t, "sched40", ced.CPU, 1, true)
+	if s.Checkpoint.Mapped() {
+		t.Fatal("the checkpoint is mapped")
+	}
+	r, err := Run(s, g...)
+	mustPass(t, r, err)
+}
+
+func TestThreadCountDoesNotChangeBits(t *testing.T) {
+	var logits [][]float32
+	for _, threads := range []int{1, 2, 3} {
+		s, g := subject(t, "wide", ced.CPU, threads, false)
+		r := &run{Subject: s, g: &golden{vals: map[string][]float32{}, shape: map[string][]int64{}, read: map[string]bool{}}, Report: &Report{}}
+		if err := r.g.load(g[0]); err != nil {
+			t.Fatal(err)
+		}
+		r.ids = r.g.ints("input_ids")
+		if err := r.endToEnd(); err != nil {
+			t.Fatal(err)
+		}
+		logits = append(logits, r.own)
+	}
+	for i := 1; i < len(logits); i++ {
+		if n := different(logits[i], logits[0]); n > 0 {
+			t.Errorf("%d threads: %d logits differ from one thread's", i+1, n)
+		}
+	}
+}
+
+// A check that cannot fail is none: each fault put into a golden must break the run.
+func TestAWrongGoldenBreaksTheRun(t *testing.T) {
+	s, g := subject(t, "base", ced.Ref, 1, false)
+	for _, name := range []string{"L3.attn_out", "L5.sel", "candidates", "L1.window_ring", "L3.compress_kv", "logits", "tail.logits", "L0.engram_hash", "greedy.tokens"} {
+		r := &run{Subject: s, canonical: true, Report: &Report{NotBuilt: map[string]int{}}}
+		r.g = &golden{vals: map[string][]float32{}, shape: map[string][]int64{}, read: map[string]bool{}}
+		for _, f := range g {
+			if err := r.g.load(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.ids = r.g.ints("input_ids")
+		v := r.g.vals[name]
+		v[len(v)/2]++
+		for _, section := range []func() error{r.subLayers, r.endToEnd, r.greedy, r.modes} {
+			if err := section(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.OK() {
+			t.Errorf("a wrong %s goes unnoticed", name)
+		}
+	}
+}

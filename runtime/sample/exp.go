@@ -22,9 +22,11 @@ var exp2Steps = [expSteps]float64{
 	0x1.d5818dcfba487p+0, 0x1.dfc97337b9b5fp+0, 0x1.ea4afa2a490dap+0, 0x1.f50765b6e4540p+0,
 }
 
-// exp returns e^x for x <= 0 within an ulp or so, and 0 below -708. Unlike math.Exp it has the same bits on every
-// processor (the conversions keep products from being fused with sums), and it is faster.
-func exp(x float64) float64 {
+// weight returns exp((l - top) * scale) for l <= top within an ulp or so, and 0 below e^-708. Unlike math.Exp it has the
+// same bits on every processor: the conversions keep products from being fused with sums. The logit comes as float32
+// since converting it in the caller's loop would chain the calls through a register and cost four times as much.
+func weight(l float32, top, scale float64) float64 {
+	x := float64((float64(l) - top) * scale)
 	if x < expSmallest {
 		return 0
 	}
@@ -37,6 +39,6 @@ func exp(x float64) float64 {
 	p = 0.5 + float64(r*p)
 	p = r + float64(float64(r*r)*p)
 	t := exp2Steps[k&(expSteps-1)]
-	scale := math.Float64frombits(uint64(1023+k>>5) << 52)
-	return float64(t+float64(t*p)) * scale
+	power := math.Float64frombits(uint64(1023+k>>5) << 52)
+	return (t + float64(t*p)) * power
 }

@@ -33,20 +33,21 @@ type cut struct {
 }
 
 // lastKept applies top_k, then top_p.
-func (w *workspace) lastKept(p *Params, top float32, weight func(float32) float64) cut {
+func (w *workspace) lastKept(p *Params, top float32) cut {
+	largest, scale := float64(top), 1/p.Temperature
 	switch {
 	case p.TopK > 0 && p.TopK < len(w.logits):
 		ranked := w.first(p.TopK, top)
 		if p.TopP < 1 {
 			total := 0.0
 			for _, k := range ranked {
-				total += weight(w.logits[keyID(k)])
+				total += weight(w.logits[keyID(k)], largest, scale)
 			}
-			ranked = w.share(ranked, p.TopP*total, weight)
+			ranked = w.share(ranked, p.TopP*total, largest, scale)
 		}
 		return w.cutAfter(ranked)
 	case p.TopP < 1:
-		return w.cutAfter(w.nucleusEnd(p.TopP, top, weight))
+		return w.cutAfter(w.nucleusEnd(p.TopP, top, scale))
 	}
 	return cut{float32(math.Inf(-1)), len(w.logits)} // all stay
 }
@@ -67,10 +68,11 @@ func (w *workspace) first(n int, top float32) []uint64 {
 
 // nucleusEnd returns the keys of one bin, ranked, up to the token at which the total weight of it and all before reaches
 // the share p of all.
-func (w *workspace) nucleusEnd(p float64, top float32, weight func(float32) float64) []uint64 {
+func (w *workspace) nucleusEnd(p float64, top float32, scale float64) []uint64 {
+	largest := float64(top)
 	clear(w.bins[:])
 	for _, l := range w.logits {
-		w.bins[binOf(top, l)].mass += weight(l)
+		w.bins[binOf(top, l)].mass += weight(l, largest, scale)
 	}
 	total := 0.0
 	for _, b := range w.bins {
@@ -81,15 +83,15 @@ func (w *workspace) nucleusEnd(p float64, top float32, weight func(float32) floa
 		sum += w.bins[last].mass
 		last++
 	}
-	return w.share(w.rank(top, last, last), p*total-sum, weight)
+	return w.share(w.rank(top, last, last), p*total-sum, largest, scale)
 }
 
 // share returns the shortest prefix of ranked tokens that weighs at least want, or all of them when rounding leaves their
 // sum short of it.
-func (w *workspace) share(ranked []uint64, want float64, weight func(float32) float64) []uint64 {
+func (w *workspace) share(ranked []uint64, want, largest, scale float64) []uint64 {
 	sum := 0.0
 	for i, k := range ranked {
-		if sum += weight(w.logits[keyID(k)]); sum >= want {
+		if sum += weight(w.logits[keyID(k)], largest, scale); sum >= want {
 			return ranked[:i+1]
 		}
 	}

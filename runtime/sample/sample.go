@@ -98,7 +98,7 @@ func logSumExp(logits []float32) (largest, logSum float64) {
 	largest = float64(slices.Max(logits))
 	sum := 0.0
 	for _, l := range logits {
-		sum += exp(float64(l) - largest)
+		sum += weight(l, largest, 1)
 	}
 	return largest, math.Log(sum)
 }
@@ -140,15 +140,15 @@ func (w *workspace) best() int {
 
 // draw applies the filters of p and picks by u. top is the largest logit.
 func (w *workspace) draw(p *Params, top float32, u float64) int {
-	weight := func(l float32) float64 { return exp((float64(l) - float64(top)) / p.Temperature) }
-	last := w.lastKept(p, top, weight)
+	last := w.lastKept(p, top)
+	largest, scale := float64(top), 1/p.Temperature
 	w.left = w.left[:0]
 	total := 0.0
 	for id, l := range w.logits {
 		if l < last.logit || l == last.logit && id > last.id {
 			continue
 		}
-		if x := weight(l); x > 0 && x >= p.MinP {
+		if x := weight(l, largest, scale); x > 0 && x >= p.MinP {
 			w.left = append(w.left, weighted{id, x})
 			total += x
 		}

@@ -176,15 +176,21 @@ func TestParamsOutOfRangeAreRefused(t *testing.T) {
 	}
 }
 
-func TestExpIsAccurate(t *testing.T) {
-	for x := -708.0; x <= 0; x += 0.00317 {
-		if got, want := exp(x), math.Exp(x); math.Abs(got-want) > 4e-16*want {
-			t.Fatalf("exp(%v) = %v, want %v", x, got, want)
+func TestWeightIsAccurate(t *testing.T) {
+	for l := float32(-700); l <= 3; l += 0.00317 {
+		want := math.Exp(float64(l) - 3)
+		if got := weight(l, 3, 1); math.Abs(got-want) > 4e-16*want {
+			t.Fatalf("weight(%v, 3, 1) = %v, want %v", l, got, want)
 		}
 	}
-	for x, want := range map[float64]float64{0: 1, -709: 0, -1e300: 0, math.Inf(-1): 0, -1e-300: 1} {
-		if got := exp(x); got != want {
-			t.Errorf("exp(%v) = %v, want %v", x, got, want)
+	for _, c := range []struct {
+		l                float32
+		top, scale, want float64
+	}{
+		{5, 5, 1e6, 1}, {-800, 0, 1, 0}, {negInf, 0, 0.2, 0}, {-math.MaxFloat32, math.MaxFloat32, 1e6, 0}, {-math.SmallestNonzeroFloat32, 0, 1, 1},
+	} {
+		if got := weight(c.l, c.top, c.scale); got != c.want {
+			t.Errorf("weight(%v, %v, %v) = %v, want %v", c.l, c.top, c.scale, got, c.want)
 		}
 	}
 }

@@ -33,23 +33,6 @@ func partial(b []byte, markers []string) int {
 	return longest
 }
 
-// maxHeld bounds what held keeps, so that endless "<<<<" is passed on.
-const maxHeld = 256
-
-// held returns how many bytes at the end of b may be part of a marker, also one that only comes about
-// when a stray thinking tag between its halves is skipped.
-func held(b []byte, markers []string) int {
-	n := 0
-	for n < maxHeld {
-		more := partial(b[:len(b)-n], markers)
-		if more == 0 {
-			break
-		}
-		n += more
-	}
-	return n
-}
-
 // incomplete returns the length of an unfinished UTF-8 sequence at the end of b.
 func incomplete(b []byte) int {
 	for n := 1; n <= min(utf8.UTFMax-1, len(b)); n++ {

@@ -146,7 +146,11 @@ func (p *Parser) stepText(b byte) {
 	p.window = append(p.window, b)
 	marker := suffix(p.window, textMarkers)
 	if marker == "" {
-		p.release(held(p.window, textMarkers))
+		// The window is a chain of beginnings of markers: one may come about when a stray thinking tag
+		// between its halves is skipped.
+		if partial(p.window, textMarkers) == 0 {
+			p.release(0)
+		}
 		return
 	}
 	before := p.window[:len(p.window)-len(marker)]

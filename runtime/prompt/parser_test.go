@@ -364,9 +364,14 @@ func TestStrayThinkingTagsCannotBuildMarkup(t *testing.T) {
 		r := everySplit(t, Start{}, nil, ReasonStop, text)
 		checkNoMarkup(t, text, r)
 	}
-	endless := strings.Repeat("<", 5000)
-	if r := feed(t, Start{}, nil, ReasonStop, bytewise(endless)...); r.Content != endless {
-		t.Error("a run of < does not arrive")
+	for _, text := range []string{strings.Repeat("<", 5000), strings.Repeat("<", 5000) + "x", strings.Repeat("</th", 500)} {
+		if r := feed(t, Start{}, nil, ReasonStop, bytewise(text)...); r.Content != text {
+			t.Errorf("%.20q does not arrive", text)
+		}
+	}
+	nested := strings.Repeat("</th", 500) + strings.Repeat("ink>", 500)
+	if r := feed(t, Start{}, nil, ReasonStop, bytewise(nested)...); r.Content != "" {
+		t.Errorf("%.20q leaves %.20q", nested, r.Content)
 	}
 }
 

@@ -36,7 +36,7 @@ func (r *Report) Total() Count {
 	return n
 }
 
-// String is one line: "96085 tensors, 510286023000 bytes: backbone 93602, engram 12, ...".
+// String is one line: "96085 tensors, 510286023000 bytes: backbone 93406, engram 12, ...".
 func (r *Report) String() string {
 	n := r.Total()
 	var parts []string

@@ -61,14 +61,14 @@ func readHeader(r io.ReaderAt, size int64, intern func([]byte) string) ([]Tensor
 	}
 	tensors, err := parseHeader(header, intern)
 	if err != nil {
-		return nil, fmt.Errorf("bad header: %w", err)
+		return nil, fmt.Errorf("header: %w", err)
 	}
 	start := 8 + int64(n)
 	end := start
 	for i := range tensors {
 		t := &tensors[i]
 		if t.Size > math.MaxInt64-end {
-			return nil, fmt.Errorf("bad header: tensor %s ends beyond any file", t.Name)
+			return nil, fmt.Errorf("header: tensor %s ends beyond any file", t.Name)
 		}
 		t.Offset += start
 		end = t.Offset + t.Size
@@ -184,7 +184,7 @@ func parseTensor(s *scanner, t *Tensor, dims []int64) ([]int64, error) {
 			}
 			var ok bool
 			if t.DType, ok = parseDType(name); !ok {
-				return fmt.Errorf("dtype %q is not supported", name)
+				return fmt.Errorf("dtype %q is not supported (this version reads %s)", name, DTypes(1<<numDTypes-1))
 			}
 			return once(0, "dtype")
 		case "shape":

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -44,7 +43,6 @@ func (c *Config) validate() error {
 	require(int64(c.Layers)*int64(c.Experts) <= maxTensors, "%d layers of %d experts are more than %d", c.Layers, c.Experts, maxTensors)
 	require(c.MaxPositions >= c.Window, "max_position_embeddings = %d is smaller than sliding_window = %d", c.MaxPositions, c.Window)
 	require(c.Yarn.BetaFast >= c.Yarn.BetaSlow, "beta_fast = %g is smaller than beta_slow = %g", c.Yarn.BetaFast, c.Yarn.BetaSlow)
-	require(math.Abs(c.CompressRopeTheta-1) > 0.1, "compress_rope_theta = %g is too close to 1", c.CompressRopeTheta)
 
 	for _, t := range []struct {
 		name string

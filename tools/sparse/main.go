@@ -66,12 +66,12 @@ func run() error {
 		return err
 	}
 	written := time.Since(begin)
-	real, err := diskUse(*out)
+	used, err := diskUse(*out)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%d shards, %d tensors, %d bytes apparent, %d bytes on disk, %.1f s\n",
-		len(shards), tensors, w.apparent, real, written.Seconds())
+		len(shards), tensors, w.apparent, used, written.Seconds())
 
 	begin = time.Now()
 	ck, err := checkpoint.Open(*out, checkpoint.Options{})

@@ -15,7 +15,7 @@ var knownPatterns = [...]string{
 }
 
 // maxID bounds the ids of a file, so that a corrupt one cannot ask for gigabytes.
-const maxID = 1 << 22
+const maxID = 1 << 20
 
 type component struct {
 	Type           string      `json:"type"`
@@ -88,6 +88,8 @@ type file struct {
 	PostProcessor *component   `json:"post_processor"`
 	Decoder       *component   `json:"decoder"`
 	Model         bpeModel     `json:"model"`
+
+	names []string // id -> spelling in the vocabulary
 }
 
 // Load reads a tokenizer.json. Errors name the file and what in it is not supported.
@@ -191,24 +193,24 @@ func (f *file) checkModel() error {
 	if unsupported != "" {
 		return fmt.Errorf("the BPE setting %s is not supported: want it unset", unsupported)
 	}
-	spelling := make(map[int32]string, len(m.Vocab))
+	top := int32(-1)
 	for s, id := range m.Vocab {
-		if id < 0 || id > maxID {
-			return fmt.Errorf("vocabulary entry %q has id %d, want 0 to %d", s, id, maxID)
+		if id < 0 || id > maxID || s == "" {
+			return fmt.Errorf("vocabulary entry %q has id %d, want a spelling and an id of 0 to %d", s, id, maxID)
 		}
-		if other, taken := spelling[id]; taken {
+		top = max(top, id)
+	}
+	f.names = make([]string, top+1)
+	for s, id := range m.Vocab {
+		if other := f.names[id]; other != "" {
 			return fmt.Errorf("vocabulary entries %q and %q share the id %d", min(s, other), max(s, other), id)
 		}
-		spelling[id] = s
+		f.names[id] = s
 	}
 	return nil
 }
 
 func (f *file) checkAdded() error {
-	base := make(map[int]string, len(f.Model.Vocab))
-	for s, id := range f.Model.Vocab {
-		base[int(id)] = s
-	}
 	byContent := make(map[string]bool, len(f.AddedTokens))
 	byID := make(map[int]string, len(f.AddedTokens))
 	for i, a := range f.AddedTokens {
@@ -228,8 +230,8 @@ func (f *file) checkAdded() error {
 		if id, ok := f.Model.Vocab[a.Content]; ok && int(id) != a.ID {
 			return fmt.Errorf("added token %q has id %d, but the vocabulary says %d", a.Content, a.ID, id)
 		}
-		if s, ok := base[a.ID]; ok && s != a.Content {
-			return fmt.Errorf("added token %q has the id %d of the vocabulary entry %q", a.Content, a.ID, s)
+		if a.ID < len(f.names) && f.names[a.ID] != "" && f.names[a.ID] != a.Content {
+			return fmt.Errorf("added token %q has the id %d of the vocabulary entry %q", a.Content, a.ID, f.names[a.ID])
 		}
 		byContent[a.Content], byID[a.ID] = true, a.Content
 	}

@@ -116,6 +116,7 @@ func TestUnsupportedFilesAreRefusedByName(t *testing.T) {
 		{"missing byte", func(f map[string]any) { delete(at(f, "model", "vocab"), "Z") }, "no token \"Z\" for the byte 0x5a"},
 		{"shared id", func(f map[string]any) { at(f, "model", "vocab")["zz"] = 7 }, "share the id 7"},
 		{"huge id", func(f map[string]any) { at(f, "model", "vocab")["zz"] = 1 << 30 }, `vocabulary entry "zz" has id 1073741824`},
+		{"empty spelling", func(f map[string]any) { at(f, "model", "vocab")[""] = 262 }, `vocabulary entry "" has id 262`},
 		{"merge of unknown parts", func(f map[string]any) { at(f, "model")["merges"] = []any{"q u"} }, `merge 0 ("q" + "u")`},
 		{"malformed merge", func(f map[string]any) { at(f, "model")["merges"] = []any{"qu"} }, `merge "qu" is not two parts`},
 		{"lstrip", func(f map[string]any) { at(f, "added_tokens", 0)["lstrip"] = true }, "lstrip"},

@@ -36,10 +36,7 @@ const (
 )
 
 func build(f *file) (*Tokenizer, error) {
-	top := -1
-	for _, id := range f.Model.Vocab {
-		top = max(top, int(id))
-	}
+	top := len(f.names) - 1
 	for _, a := range f.AddedTokens {
 		top = max(top, a.ID)
 	}
@@ -66,9 +63,11 @@ func build(f *file) (*Tokenizer, error) {
 	for b, r := range alphabet {
 		fromAlphabet[r] = byte(b)
 	}
-	for s, id := range f.Model.Vocab {
-		t.ids[s], t.names[id] = id, s
-		t.bytes[id] = spelledBytes(s, fromAlphabet)
+	copy(t.names, f.names)
+	for id, s := range f.names {
+		if s != "" {
+			t.ids[s], t.bytes[id] = int32(id), spelledBytes(s, fromAlphabet)
+		}
 	}
 	for i, m := range f.Model.Merges {
 		left, okLeft := f.Model.Vocab[m.left]

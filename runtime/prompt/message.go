@@ -52,6 +52,15 @@ type Conversation struct {
 	Effort         int               // 0 if not given
 }
 
+// Options are the options that the file asks for; what it does not mention is zero.
+func (c *Conversation) Options() Options {
+	o := Options{Tools: c.Tools, ResponseFormat: c.ResponseFormat, Effort: c.Effort}
+	if c.Thinking != nil {
+		o.Thinking = *c.Thinking
+	}
+	return o
+}
+
 // ParseMessages reads a messages file: a JSON array of messages, or an object with "messages" and, if
 // wanted, "tools", "response_format", "thinking" (true or false) and "effort" (1 to 100, or low, high,
 // max). Unknown keys are errors, so that a misspelled one is not silently lost.

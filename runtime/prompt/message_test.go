@@ -142,7 +142,8 @@ func FuzzParseMessages(f *testing.F) {
 			}
 			return
 		}
-		o := Options{Thinking: thinking, Tools: c.Tools, ResponseFormat: c.ResponseFormat, Effort: c.Effort}
+		o := c.Options()
+		o.Thinking = o.Thinking || thinking
 		p, err := Render(c.Messages, o)
 		if err != nil {
 			return

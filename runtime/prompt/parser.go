@@ -18,7 +18,7 @@ type Parser struct {
 	text   []byte // bytes of reasoning, content or a string argument, not yet emitted
 	begun  bool   // the reasoning or the content has a first character
 	raw    strings.Builder
-	tags   []string // the tags that may come next
+	tags   []string // the tags that may come next; the last is EOS
 	calls  int      // calls begun
 	open   bool     // the last call is not complete
 	names  map[string]bool

@@ -309,6 +309,26 @@ func TestStarts(t *testing.T) {
 	}
 }
 
+func TestStartAfterRawText(t *testing.T) {
+	for text, want := range map[string]Start{
+		"":                                  {Continues: true},
+		"Once upon a <think> time":          {Continues: true},
+		AssistantRole:                       {},
+		AssistantRole + ThinkStart:          {Reasoning: true},
+		AssistantRole + ThinkStart + "so":   {Reasoning: true, Continues: true},
+		AssistantRole + ThinkEnd:            {},
+		AssistantRole + ThinkEnd + "It":     {Continues: true},
+		AssistantRole + "It":                {Continues: true},
+		AssistantRole + "<think>r</think>":  {},
+		AssistantRole + "<think>r</think>c": {Continues: true},
+		AssistantRole + ThinkStart + "r" + EOS + UserRole + "U" + AssistantRole + ThinkEnd: {},
+	} {
+		if got := StartAfter(text); got != want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
 func TestStopStrings(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -3,6 +3,7 @@ package prompt
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -73,17 +74,16 @@ func feed(tb rapid.TB, start Start, stops []string, reason Reason, pieces ...str
 func everySplit(tb rapid.TB, start Start, stops []string, reason Reason, text string) *Result {
 	tb.Helper()
 	whole := feed(tb, start, stops, reason, text)
-	for i := 1; i < len(text); i++ {
-		if diff := cmp.Diff(whole, feed(tb, start, stops, reason, text[:i], text[i:])); diff != "" {
-			tb.Fatalf("split at byte %d, %q | %q (-whole +split):\n%s", i, text[:i], text[i:], diff)
+	same := func(pieces ...string) {
+		if split := feed(tb, start, stops, reason, pieces...); !reflect.DeepEqual(whole, split) {
+			tb.Fatalf("pieces %q (-whole +split):\n%s", pieces, cmp.Diff(whole, split))
 		}
 	}
-	if diff := cmp.Diff(whole, feed(tb, start, stops, reason, strings.Split(text, "")...)); diff != "" {
-		tb.Fatalf("character by character (-whole +split):\n%s", diff)
+	for i := 1; i < len(text); i++ {
+		same(text[:i], text[i:])
 	}
-	if diff := cmp.Diff(whole, feed(tb, start, stops, reason, bytewise(text)...)); diff != "" {
-		tb.Fatalf("byte by byte (-whole +split):\n%s", diff)
-	}
+	same(strings.Split(text, "")...)
+	same(bytewise(text)...)
 	return whole
 }
 
@@ -218,7 +218,6 @@ func TestMalformedCallsAreReportedAndNotShown(t *testing.T) {
 		{"empty block", callsOpen + "\n" + callsClose, ReasonMalformed, 0, "no calls"},
 		{"empty name", callsOpen + "\n" + invokeOpen + "\">\n" + invokeClose, ReasonMalformed, 0, "empty"},
 		{"name not closed", callsOpen + "\n" + invokeOpen + "f\n" + invokeClose, ReasonMalformed, 0, "not closed"},
-		{"name without end", callsOpen + "\n" + invokeOpen + strings.Repeat("f", maxName+1), ReasonMalformed, 0, "not closed"},
 		{"text between", callsOpen + "\nhere: " + whole, ReasonMalformed, 0, "expected <｜DSML｜ invoke"},
 		{"bad flag", strings.Replace(whole, flagTrue, `" string="yes">`, 1), ReasonMalformed, 0, "not closed"},
 		{"V4 parameter closer", strings.Replace(whole, parameterClose, "</｜DSML｜parameter>", 1), ReasonMalformed, 0, "expected </｜DSML｜ parameter>"},
@@ -240,6 +239,13 @@ func TestMalformedCallsAreReportedAndNotShown(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestNameWithoutEnd(t *testing.T) {
+	r := feed(t, Start{}, nil, ReasonStop, bytewise(callsOpen+"\n"+invokeOpen+strings.Repeat("f", maxName+1))...)
+	if r.Finish.Reason != ReasonMalformed || r.Finish.Err == nil || !strings.Contains(r.Finish.Err.Problem, "not closed") {
+		t.Errorf("%+v", r.Finish)
 	}
 }
 

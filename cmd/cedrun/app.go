@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"runtime/debug"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// newApp builds the command line on a console.
+func newApp(con *console) *cli.App {
+	commands := []*cli.Command{generateCommand(con), logitsCommand(con), conformCommand(con), evalCommand(con)}
+	for _, c := range commands {
+		c.OnUsageError = usageError
+	}
+	return &cli.App{
+		Name:  "cedrun",
+		Usage: "run DeepSeek-V4.1-Flash and models of its architecture on one machine",
+		Description: "cedrun generate -p TEXT writes text with the embedded demo model; --model DIR takes a checkpoint in the\n" +
+			"released layout. Every flag can be set by CEDRUN_<FLAG>, for example CEDRUN_MODEL=DIR.",
+		Version:                   version(),
+		Commands:                  commands,
+		Reader:                    con.in,
+		Writer:                    con.out,
+		ErrWriter:                 con.err,
+		Suggest:                   true,
+		DisableSliceFlagSeparator: true,
+		HideHelpCommand:           true,
+		OnUsageError:              usageError,
+		ExitErrHandler:            func(*cli.Context, error) {}, // main exits
+		Action: func(c *cli.Context) error {
+			if !c.Args().Present() {
+				return cli.ShowAppHelp(c)
+			}
+			name := c.Args().First()
+			return fmt.Errorf("unknown command %q. %s; cedrun --help lists the commands", name, strings.TrimSuffix(cli.SuggestCommand(commands, name), "?")+"?")
+		},
+	}
+}
+
+// version is the module's version, or the commit that the build knows.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && !strings.Contains(v, s.Value[:min(12, len(s.Value))]) {
+			v += " (" + s.Value[:min(12, len(s.Value))] + ")"
+		}
+	}
+	return v + " " + info.GoVersion
+}
+
+var flagName = regexp.MustCompile(` -([\w-]+)`)
+
+// usageError rewords what the flag parser says and adds the flag that was probably meant.
+func usageError(c *cli.Context, err error, _ bool) error {
+	text := flagName.ReplaceAllString(err.Error(), " --$1")
+	text = strings.Replace(text, "flag provided but not defined:", "unknown flag", 1)
+	if name, unknown := strings.CutPrefix(text, "unknown flag --"); unknown {
+		text += ". " + fmt.Sprintf(cli.SuggestDidYouMeanTemplate, cli.SuggestFlag(c.Command.Flags, name, false))
+	}
+	return fmt.Errorf("%s (%s --help lists the flags)", text, c.Command.HelpName)
+}
+
+// action wraps the body of a command: at most args positional arguments, and a logger.
+func (con *console) action(args int, body func(c *cli.Context) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		for i, a := range c.Args().Slice() {
+			if strings.HasPrefix(a, "-") && a != "-" {
+				return fmt.Errorf("%s stands after the argument %q, where flags are not read: put flags first", a, c.Args().First())
+			}
+			if i >= args {
+				return fmt.Errorf("unexpected argument %q: %s takes its input by flags (%s --help)", a, c.Command.Name, c.Command.HelpName)
+			}
+		}
+		if err := con.logTo(c.String("log-level")); err != nil {
+			return err
+		}
+		return body(c)
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"cedrun/runtime/prompt"
+)
+
+// Groups of flags in the help.
+const (
+	groupModel   = "Model"
+	groupInput   = "Input"
+	groupSample  = "Sampling"
+	groupCompute = "Computation"
+	groupOutput  = "Output"
+)
+
+func env(flag string) []string {
+	return []string{"CEDRUN_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
+}
+
+func stringFlag(group, name, value, usage string, aliases ...string) *cli.StringFlag {
+	return &cli.StringFlag{Category: group, Name: name, Aliases: aliases, Value: value, Usage: usage, EnvVars: env(name)}
+}
+
+func withDefault(f *cli.StringFlag, text string) *cli.StringFlag {
+	f.DefaultText = text
+	return f
+}
+
+func boolFlag(group, name, usage string) *cli.BoolFlag {
+	return &cli.BoolFlag{Category: group, Name: name, Usage: usage, EnvVars: env(name), DisableDefaultText: true}
+}
+
+// intFlag is an integer of at least least. auto, if not empty, says what the program chooses when it is not set.
+func intFlag(group, name string, value, least int, auto, usage string) *cli.IntFlag {
+	return &cli.IntFlag{
+		Category: group, Name: name, Value: value, DefaultText: auto, Usage: usage, EnvVars: env(name),
+		Action: func(_ *cli.Context, n int) error {
+			if n < least {
+				return fmt.Errorf("--%s %d: use %d or more", name, n, least)
+			}
+			return nil
+		},
+	}
+}
+
+func floatFlag(group, name string, value float64, usage string) *cli.Float64Flag {
+	return &cli.Float64Flag{Category: group, Name: name, Value: value, Usage: usage, EnvVars: env(name)}
+}
+
+func modelFlags() []cli.Flag {
+	return []cli.Flag{
+		withDefault(stringFlag(groupModel, "model", "", "checkpoint `DIR`: config.json, tokenizer.json and safetensors shards", "m"), "the embedded demo model"),
+		boolFlag(groupModel, "no-map", "read weights into memory instead of mapping the files"),
+		withDefault(stringFlag(groupModel, "cache-dir", "", "keep maps derived from the tokenizer in `DIR`"), "cedrun in the user's cache directory"),
+	}
+}
+
+func computeFlags() []cli.Flag {
+	return []cli.Flag{
+		stringFlag(groupCompute, "backend", "auto", "auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
+		intFlag(groupCompute, "threads", 0, 0, "one per core", "use `N` CPU threads; results do not depend on it"),
+	}
+}
+
+// prefillFlag has the default mode, or, if it depends, a text that says so.
+func prefillFlag(mode, auto string) *cli.StringFlag {
+	return withDefault(stringFlag(groupCompute, "prefill", mode,
+		"`MODE` of prompts: exact (all layers, all tokens), cone (only what the last token depends on: the same bits) or replay (decoder layers on the last window only, as trained)"), auto)
+}
+
+func outputFlags(json string) []cli.Flag {
+	return []cli.Flag{
+		boolFlag(groupOutput, "json", json),
+		stringFlag(groupOutput, "log-level", "warn", "messages on stderr from `LEVEL` on: trace, debug, info, warn, error or disabled"),
+	}
+}
+
+func flags(groups ...[]cli.Flag) []cli.Flag { return slices.Concat(groups...) }
+
+// effort reads --effort; 0 when it is not set.
+func effort(c *cli.Context) (int, error) {
+	if !c.IsSet("effort") {
+		return 0, nil
+	}
+	n, err := prompt.ParseEffort(c.String("effort"))
+	if err != nil {
+		return 0, fmt.Errorf("--effort: %w", err)
+	}
+	return n, nil
+}

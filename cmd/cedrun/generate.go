@@ -1,0 +1,292 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"cedrun/runtime/engine"
+	"cedrun/runtime/model"
+	"cedrun/runtime/prompt"
+	"cedrun/runtime/sample"
+	"cedrun/runtime/text"
+)
+
+const (
+	defaultMaxTokens = 512
+	defaultContext   = 8192
+	promptChunk      = 256 // prompt tokens of a step
+)
+
+func generateCommand(con *console) *cli.Command {
+	return &cli.Command{
+		Name:  "generate",
+		Usage: "write text after a prompt",
+		Description: "The prompt comes from --prompt, --prompt-file, --messages or stdin (one final newline of a file is dropped).\n" +
+			"A prompt is one user message in the chat template, or, with --raw, text to be continued. The embedded demo model\n" +
+			"has only learnt to continue text, so --raw is its default; without any prompt it writes from the beginning.\n" +
+			"Ctrl-C stops: what was written stays, the exit status is 130.\n\n" +
+			"Examples:\n" +
+			"  cedrun generate -p 'In the beginning' --max-tokens 100\n" +
+			"  cedrun generate -m DIR -p 'Why is the sky blue?' --thinking --effort low --stats\n" +
+			"  cedrun generate -m DIR --messages chat.json --json\n" +
+			"  cedrun generate -m DIR --raw --temperature 0 < draft.txt",
+		Flags: flags(modelFlags(), inputFlags(), sampleFlags(),
+			[]cli.Flag{
+				intFlag(groupCompute, "context", 0, 1, "8192, or what they need", "room for `N` tokens of prompt and text together"),
+				prefillFlag(model.Replay.String(), "replay"),
+			}, computeFlags(),
+			[]cli.Flag{boolFlag(groupOutput, "stats", "print tokens, seconds and active parameters of prefill and decode")},
+			outputFlags("print one JSON object at the end: text, reasoning, tool_calls, token_ids, finish, stats")),
+		Action: con.action(0, con.generate),
+	}
+}
+
+func sampleFlags() []cli.Flag {
+	return []cli.Flag{
+		intFlag(groupSample, "max-tokens", 0, 0, "512, or what the context leaves", "write at most `N` tokens"),
+		floatFlag(groupSample, "temperature", 0.8, "`T` from 0, the most likely token each time, over 1, as the model predicts, to 5"),
+		floatFlag(groupSample, "top-p", 0.95, "sample from the most likely tokens that make up the share `P`; 1 = off"),
+		intFlag(groupSample, "top-k", 0, 0, "", "sample from the `K` most likely tokens; 0 = off"),
+		floatFlag(groupSample, "min-p", 0, "drop tokens less likely than the share `P` of the most likely one; 0 = off"),
+		&cli.Uint64Flag{Category: groupSample, Name: "seed", Usage: "the same `SEED` and input give the same text", EnvVars: env("seed")},
+		&cli.StringSliceFlag{Category: groupSample, Name: "stop", Usage: "end before this `TEXT`; repeatable", EnvVars: env("stop")},
+	}
+}
+
+func sampling(c *cli.Context) (sample.Params, error) {
+	p := sample.Params{
+		Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), TopK: c.Int("top-k"), MinP: c.Float64("min-p"), Seed: c.Uint64("seed"),
+	}
+	return p, p.Validate()
+}
+
+// writing is a generation and everything that reads it.
+type writing struct {
+	*console
+	inst   *engine.Instance
+	input  *input
+	req    engine.Request
+	reader *text.Reader
+	print  *printer // nil: only gathered
+	got    prompt.Collector
+	ids    []int32
+}
+
+func (con *console) generate(c *cli.Context) error {
+	params, err := sampling(c)
+	if err != nil {
+		return err
+	}
+	mode, err := model.ParsePrefill(c.String("prefill"))
+	if err != nil {
+		return err
+	}
+	kind, err := backend(c)
+	if err != nil {
+		return err
+	}
+	ask, err := con.readAsk(c)
+	if err != nil {
+		return err
+	}
+	f, err := con.openFiles(c)
+	if err != nil {
+		return err
+	}
+	w := &writing{console: con, req: engine.Request{Prefill: mode, Sampling: params, Stop: []int32{int32(f.Config.EOS)}}}
+	setup, err := w.prepare(c, f, ask)
+	if err != nil {
+		return closing(f, err)
+	}
+	setup.Backend, setup.Threads = kind, c.Int("threads")
+	if w.inst, err = engine.Start(f, setup); err != nil {
+		return closing(f, err)
+	}
+	if !c.Bool("json") {
+		w.print = newPrinter(con, w.input)
+	}
+	return closing(w.inst, w.run(c))
+}
+
+// prepare encodes the prompt and fits it into a context.
+func (w *writing) prepare(c *cli.Context, f *engine.Files, ask *ask) (s engine.Setup, err error) {
+	if err := needTokenizer(f); err != nil {
+		return s, err
+	}
+	if w.input, err = ask.encode(w.console, f); err != nil {
+		return s, err
+	}
+	w.req.Prompt, w.req.Sampling.Banned = w.input.ids, f.Banned()
+	w.req.MaxTokens = c.Int("max-tokens")
+	s.Chunk = promptChunk
+	s.Context, w.req.MaxTokens, err = fit(len(w.input.ids), w.req.MaxTokens, c.IsSet("max-tokens"), c.Int("context"), f.Config.MaxPositions)
+	if err != nil {
+		return s, err
+	}
+	stops := c.StringSlice("stop")
+	if w.input.raw {
+		w.reader, err = text.Plain(f.Tokenizer, stops)
+	} else {
+		w.reader, err = text.Conversation(f.Tokenizer, w.input.start, stops)
+	}
+	return s, err
+}
+
+// fit chooses the context and the number of tokens to write, so that defaults always fit together.
+func fit(prompt, maxTokens int, given bool, context, most int) (int, int, error) {
+	if context > most {
+		return 0, 0, fmt.Errorf("--context %d: this model takes at most %d tokens", context, most)
+	}
+	if !given {
+		maxTokens = defaultMaxTokens
+	}
+	if context == 0 {
+		context = min(most, max(defaultContext, prompt+maxTokens))
+	}
+	room := context - prompt
+	if room < 1 {
+		return 0, 0, fmt.Errorf("the prompt has %d tokens and the context holds %d: shorten the prompt or raise --context (this model takes up to %d)", prompt, context, most)
+	}
+	if !given {
+		maxTokens = min(maxTokens, room)
+	}
+	if maxTokens > room {
+		return 0, 0, fmt.Errorf("the prompt of %d tokens and --max-tokens %d do not fit the context of %d: lower --max-tokens to %d or raise --context (this model takes up to %d)",
+			prompt, maxTokens, context, room, most)
+	}
+	return context, maxTokens, nil
+}
+
+func (w *writing) run(c *cli.Context) error {
+	ctx, cancel := context.WithCancel(c.Context)
+	defer cancel()
+	w.req.OnPrefill = func(done, total int) {
+		if done < total {
+			w.show("prompt: %d of %d tokens", done, total)
+		} else {
+			w.clear()
+		}
+	}
+	g, err := w.inst.Submit(ctx, w.req)
+	if err != nil {
+		return err
+	}
+	err = w.follow(g, cancel)
+	r := g.Wait()
+	w.clear()
+	if err == nil {
+		err = w.take(w.reader.Close(reason(r.Finish)))
+	}
+	if err != nil {
+		return err
+	}
+	if r.Finish == engine.FinishError {
+		return r.Err
+	}
+	if err := w.finish(c, r); err != nil {
+		return err
+	}
+	if c.Context.Err() != nil {
+		return errInterrupted
+	}
+	return nil
+}
+
+// follow shows tokens as they come and cancels the generation when the text is complete.
+func (w *writing) follow(g *engine.Generation, cancel context.CancelFunc) error {
+	for !w.reader.Done() {
+		t, ok := g.Next(context.Background()) // cancelling the request ends it
+		if !ok {
+			return nil
+		}
+		w.ids = append(w.ids, t.ID)
+		if err := w.take(w.reader.Next(t.ID)); err != nil {
+			cancel()
+			return err
+		}
+	}
+	cancel()
+	return nil
+}
+
+func (w *writing) take(events []prompt.Event) error {
+	w.got.Add(events...)
+	if w.print == nil {
+		return nil
+	}
+	return w.print.show(events)
+}
+
+// reason is the finish of the text when the generation ended first.
+func reason(f engine.Finish) prompt.Reason {
+	switch f {
+	case engine.FinishStop:
+		return prompt.ReasonStop
+	case engine.FinishLength:
+		return prompt.ReasonLength
+	}
+	return prompt.Reason(f)
+}
+
+// finish reports what the text does not show.
+func (w *writing) finish(c *cli.Context, r engine.Result) error {
+	result := w.got.Result()
+	stats := newStats(w.inst, w.req.Prefill, r.Stats, len(w.ids))
+	if w.print == nil {
+		if err := w.printJSON(w.output(result, stats)); err != nil {
+			return err
+		}
+	} else {
+		w.print.end()
+	}
+	end := result.Finish
+	if end.UnclosedThinking {
+		w.log.Warn().Msg("the output ended within its reasoning: raise --max-tokens or lower --effort")
+	}
+	if end.Err != nil {
+		w.log.Warn().Err(end.Err).Str("raw", end.Err.Raw).Msg("the model wrote a tool call that cannot be read")
+	}
+	if n := text.Loop(w.ids); n > 0 {
+		w.log.Warn().Int("period", n).Msg("the text ends in a loop: try a higher --temperature or another --seed")
+	}
+	w.log.Info().Str("finish", string(end.Reason)).Int("tokens", len(w.ids)).Msg("text complete")
+	if c.Bool("stats") && w.print != nil {
+		stats.print(w.err)
+	}
+	return nil
+}
+
+// output is the JSON of a generation.
+type output struct {
+	Model      string     `json:"model"`
+	Backend    string     `json:"backend"`
+	Threads    int        `json:"threads"`
+	Prefill    string     `json:"prefill"`
+	Text       string     `json:"text"`
+	Reasoning  string     `json:"reasoning,omitempty"`
+	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
+	Finish     string     `json:"finish"` // stop, length, tool_calls, malformed_tool_call, cancelled
+	StopString string     `json:"stop_string,omitempty"`
+	TokenIDs   []int32    `json:"token_ids"`
+	Stats      *stats     `json:"stats"`
+}
+
+type toolCall struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+	Complete  bool   `json:"complete"`
+}
+
+func (w *writing) output(r *prompt.Result, s *stats) *output {
+	o := &output{
+		Model: w.inst.Source.Name(), Backend: w.inst.Setup.Backend.String(), Threads: w.inst.Threads(), Prefill: w.req.Prefill.String(),
+		Text: r.Content, Reasoning: r.Reasoning, Finish: string(r.Finish.Reason), StopString: r.Finish.StopString,
+		TokenIDs: append([]int32{}, w.ids...), Stats: s,
+	}
+	for _, c := range r.Calls {
+		o.ToolCalls = append(o.ToolCalls, toolCall(c))
+	}
+	return o
+}

@@ -1,0 +1,45 @@
+// Command cedrun runs DeepSeek-V4.1-Flash and models of its architecture: text in, text out, and the tools to judge
+// what was computed.
+//
+// One file per subcommand. Every flag can also be set by the environment variable CEDRUN_<FLAG>. Messages and progress
+// go to stderr, results to stdout. Exit status: 0, 1 for any error (one sentence on stderr), 130 after Ctrl-C.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit statuses.
+const (
+	exitError       = 1
+	exitInterrupted = 130 // 128 + SIGINT, as shells report it
+)
+
+// errInterrupted ends a command that Ctrl-C stopped after it wrote what it had.
+var errInterrupted = errors.New("interrupted")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	os.Exit(run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is the program without its process: the exit status of a command line.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	err := newApp(newConsole(in, out, errs)).RunContext(ctx, args)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errInterrupted) || ctx.Err() != nil:
+		fmt.Fprintln(errs, "cedrun: interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintln(errs, "cedrun:", err)
+	return exitError
+}

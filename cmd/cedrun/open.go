@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/engine"
+	"cedrun/testdata/demo"
+)
+
+// source is the checkpoint that --model names.
+func source(c *cli.Context) (engine.Source, error) {
+	if dir := c.String("model"); dir != "" {
+		return engine.Source{Dir: dir}, nil
+	}
+	fsys, ok := demo.FS()
+	if !ok {
+		return engine.Source{}, errors.New("no embedded model in this build: give --model DIR")
+	}
+	return engine.Source{FS: fsys}, nil
+}
+
+// openFiles opens the checkpoint that --model names.
+func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
+	src, err := source(c)
+	if err != nil {
+		return nil, err
+	}
+	cache := c.String("cache-dir")
+	if cache == "" && src.FS == nil {
+		if dir, err := os.UserCacheDir(); err == nil {
+			cache = filepath.Join(dir, "cedrun")
+		}
+	}
+	began := time.Now()
+	f, err := engine.OpenFiles(src, c.Bool("no-map"), cache)
+	if err != nil {
+		return nil, err
+	}
+	con.log.Info().Str("model", src.Name()).Stringer("census", f.Report).Bool("mapped", f.Checkpoint.Mapped()).
+		Int64("us", time.Since(began).Microseconds()).Msg("checkpoint opened")
+	if err := f.Checkpoint.MapRefused(); err != nil {
+		con.log.Warn().Err(err).Msg("the shards cannot be mapped: weights are read into memory")
+	}
+	return f, nil
+}
+
+// backend reads --backend. auto is the CPU in a build without CUDA.
+func backend(c *cli.Context) (ced.Kind, error) {
+	switch name := c.String("backend"); name {
+	case "auto", "cpu":
+		return ced.CPU, nil
+	case "ref":
+		return ced.Ref, nil
+	case "cuda":
+		if ced.Devices(ced.CUDA) == 0 {
+			return 0, errors.New("--backend cuda: this build has no CUDA back end or finds no device; use --backend cpu")
+		}
+		return ced.CUDA, nil
+	default:
+		return 0, fmt.Errorf("--backend %q: use auto, cpu, cuda or ref", name)
+	}
+}
+
+// tokenizerOf insists on a tokenizer.
+func needTokenizer(f *engine.Files) error {
+	if f.Tokenizer == nil {
+		return fmt.Errorf("%s has no tokenizer.json, so it can neither read nor write text; cedrun logits takes token ids", f.Source.Name())
+	}
+	return nil
+}
+
+// wait gathers what a request samples until it ends.
+func wait(g *engine.Generation) ([]int32, error) {
+	var ids []int32
+	for {
+		t, ok := g.Next(context.Background()) // the request's own context ends it
+		if !ok {
+			break
+		}
+		ids = append(ids, t.ID)
+	}
+	r := g.Result()
+	if r.Finish == engine.FinishCancelled {
+		return nil, errInterrupted
+	}
+	return ids, r.Err
+}
+
+// closing closes c after a command ended with err, and reports the first of both errors.
+func closing(c io.Closer, err error) error {
+	if cerr := c.Close(); err == nil {
+		return cerr
+	}
+	return err
+}

@@ -1,0 +1,316 @@
+#include <algorithm>
+
+#include "kernel/csa2_index/select.h"
+#include "num/bf16.h"
+#include "num/e8m0.h"
+#include "num/fp4.h"
+#include "test/check.h"
+#include "test/golden.h"
+#include "test/pages.h"
+#include "test/prng.h"
+#include "test/rig.h"
+#include "test/sha256.h"
+
+namespace {
+
+// The value recorded for a name in testdata/ops/digests.json.
+std::string digest(const std::string &name) {
+  std::ifstream in(golden::path("ops/digests.json"));
+  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  const size_t at = all.find('"' + name), from = all.find(": \"", at) + 3;
+  REQUIRE(at != std::string::npos);
+  return all.substr(from, 64);
+}
+
+template <class T>
+void append(std::vector<T> &to, const std::vector<T> &from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+// ---- release shapes against the goldens -------------------------------------------------------------------------
+
+constexpr int32_t kGroups = 17003, kSeen[4] = {17003, 16392, 17003, 300};
+constexpr size_t kHeads = 32, kDim = 128, kTopK = 512, kMaxBlocks = 2048;
+
+// The golden's queries as four one-row sequences over the same keys. The golden's q are FP4 values already: zero
+// frequencies leave them alone, and quantising FP4 values with a power-of-two scale gives them back.
+ced_csa2_index_args release(Rig &rig, const std::string &role, const std::vector<size_t> &queries) {
+  const Pages pages(rig, queries.size(), kGroups, 64, 1);
+  for (size_t i = 0; i < queries.size(); i++) {
+    pages.write(rig, i, pages.kv.index_codes, 64, prng::bytes("op/indexer/key_packed", kGroups * 64));
+    pages.write(rig, i, pages.kv.index_scales, 4, prng::e8m0("op/indexer/key_scales", kGroups * 4, 125, 3));
+  }
+  const auto packed = prng::bytes("op/indexer/" + role + "_q_packed", 4 * kHeads * kDim / 2);
+  const auto scales = prng::e8m0("op/indexer/" + role + "_q_scales", 4 * kHeads * kDim / 32, 125, 3);
+  auto weights = prng::xb("op/indexer/" + role + "_weights", 4 * kHeads, -6);
+  std::fill_n(&weights[2 * kHeads], kHeads, 0);
+  std::vector<uint16_t> q, w;
+  std::vector<int32_t> pos, slot;
+  for (size_t query : queries) {
+    for (size_t i = query * kHeads * kDim; i < (query + 1) * kHeads * kDim; i++) {
+      const auto code = static_cast<uint8_t>(packed[i / 2] >> (i % 2 * 4));
+      q.push_back(ced::f32_to_bf16(ced::e2m1_to_f32(code) * ced::e8m0_to_f32(scales[i / 32])));
+    }
+    append(w, {&weights[query * kHeads], &weights[query * kHeads] + kHeads});
+    slot.push_back(static_cast<int32_t>(pos.size()));
+    pos.push_back(kSeen[query] - 1);
+  }
+  const size_t rows = queries.size();
+  ced_csa2_index_args a{};
+  a.rows = rig.sequence_rows(pos, slot), a.q = rig.put(q), a.w = rig.put(w);
+  a.freqs = rig.put(std::vector<float>(32, 0));
+  a.candidates = rig.out<int32_t>(rows * kMaxBlocks), a.sel = rig.out<int32_t>(rows * kTopK);
+  a.score_stride = kGroups, a.scores = rig.out<float>(rows * kGroups);
+  a.kv = pages.kv;
+  a.max_rows = static_cast<uint32_t>(rows), a.heads = kHeads, a.rope_dim = 64, a.top_k = kTopK;
+  a.max_groups = kGroups, a.block = 8, a.max_blocks = kMaxBlocks, a.scale = 1;
+  a.publish = role == "source", a.restrict_ = !a.publish;
+  a.workspace = rig.out<uint8_t>(ced_csa2_index_workspace(rig.stream(), &a));
+  return a;
+}
+
+// Candidate blocks of the golden's four rows.
+std::vector<int32_t> golden_candidates() {
+  const auto &bitmap = golden::ops()["indexer.kept_blocks_bitmap"];
+  const size_t width = bitmap.shape[1];
+  std::vector<int32_t> all(4 * kMaxBlocks, -1);
+  for (size_t r = 0; r < 4; r++) {
+    size_t n = 0;
+    for (size_t b = 0; b < width * 8; b++)
+      if (bitmap.as<uint8_t>()[r * width + b / 8] >> (b % 8) & 1)
+        all[r * kMaxBlocks + n++] = static_cast<int32_t>(b);
+  }
+  return all;
+}
+
+// ---- small shapes with many ties ---------------------------------------------------------------------------------
+
+struct Small {
+  static constexpr size_t kHeads = 3, kDim = 64, kRows = 40;
+  static constexpr uint32_t kTopK = 4, kBlock = 2, kMaxBlocks = 3;
+  uint32_t ratio;
+  // Sequence 0 has positions 0..29, sequence 1 has 100..109.
+  std::vector<int32_t> pos, slot;
+
+  explicit Small(uint32_t r) : ratio(r) {
+    for (int32_t i = 0; i < 40; i++) pos.push_back(i < 30 ? i : 70 + i), slot.push_back(i < 30 ? 0 : 1);
+  }
+
+  // Rows [from, to) of the 40. Candidates of a restricted call are given, [rows, kMaxBlocks].
+  ced_csa2_index_args arguments(Rig &rig, size_t from, size_t to,
+                                const std::vector<int32_t> &candidates) const {
+    const Pages pages(rig, 2, 110, 8, ratio, 64, kDim);
+    for (size_t s : {size_t{0}, size_t{1}}) {
+      auto codes = prng::bytes(s ? "csa2_index/k1" : "csa2_index/k0", 110 * kDim / 2);
+      for (size_t i = 0; i < codes.size(); i++)
+        codes[i] = codes[i % (7 * kDim / 2)];  // seven different keys: ties
+      pages.write(rig, s, pages.kv.index_codes, kDim / 2, codes);
+      pages.write(rig, s, pages.kv.index_scales, kDim / 32, std::vector<uint8_t>(110 * kDim / 32, 127));
+    }
+    const auto q = prng::xb("csa2_index/q", kRows * kHeads * kDim, 0),
+               w = prng::xb("csa2_index/w", kRows * kHeads, 0);
+    const size_t rows = to - from;
+    ced_csa2_index_args a{};
+    a.rows = rig.sequence_rows({&pos[from], &pos[from] + rows}, {&slot[from], &slot[from] + rows});
+    a.q = rig.put(&q[from * kHeads * kDim], rows * kHeads * kDim);
+    a.w = rig.put(&w[from * kHeads], rows * kHeads);
+    a.freqs = rig.put(prng::xf("csa2_index/freqs", 8));
+    a.restrict_ = !candidates.empty(), a.publish = !a.restrict_;
+    a.candidates = a.restrict_ ? rig.put(&candidates[from * kMaxBlocks], rows * kMaxBlocks)
+                               : rig.out<int32_t>(rows * kMaxBlocks);
+    a.sel = rig.out<int32_t>(rows * kTopK);
+    a.kv = pages.kv;
+    a.max_rows = static_cast<uint32_t>(rows), a.heads = kHeads, a.rope_dim = 16, a.top_k = kTopK;
+    a.max_groups = 110, a.block = kBlock, a.max_blocks = kMaxBlocks, a.scale = 0.072f;
+    a.workspace = rig.out<uint8_t>(ced_csa2_index_workspace(rig.stream(), &a));
+    return a;
+  }
+};
+
+struct Picked {
+  std::vector<int32_t> sel, candidates;
+};
+
+Picked pick(Rig &rig, const ced_csa2_index_args &a) {
+  rig.run(ced_csa2_index, a);
+  return {rig.get<int32_t>(a.sel, size_t{a.max_rows} * a.top_k),
+          rig.get<int32_t>(a.candidates, size_t{a.max_rows} * a.max_blocks)};
+}
+
+// The k best of v by full sort, ties to the lower index.
+std::vector<int> best(const std::vector<float> &v, size_t k) {
+  std::vector<int> order(v.size());
+  for (size_t i = 0; i < v.size(); i++) order[i] = static_cast<int>(i);
+  std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return v[size_t(x)] > v[size_t(y)]; });
+  order.resize(std::min(k, v.size()));
+  return order;
+}
+
+// What the reference does with a row's scores, G groups wide (spec 4.8, 4.9, the leak of D4 included).
+std::vector<int32_t> naive_selection(const std::vector<float> &scores, int seen) {
+  std::vector<int32_t> sel;
+  for (int j : best(scores, Small::kTopK))
+    if (j < seen) sel.push_back(j);
+  std::sort(sel.begin(), sel.end());
+  sel.resize(Small::kTopK, -1);
+  return sel;
+}
+
+std::vector<int32_t> naive_candidates(const std::vector<float> &scores, int seen) {
+  std::vector<float> maxima;
+  for (size_t j = 0; j < scores.size(); j++) {
+    if (j % Small::kBlock == 0) maxima.push_back(-INFINITY);
+    maxima.back() = std::max(maxima.back(), scores[j]);
+  }
+  if (seen > 0) maxima[static_cast<size_t>(seen - 1) / Small::kBlock] = INFINITY;
+  std::vector<int32_t> kept;
+  for (int b : best(maxima, Small::kMaxBlocks))
+    if (maxima[static_cast<size_t>(b)] > -INFINITY) kept.push_back(b);
+  std::sort(kept.begin(), kept.end());
+  kept.resize(Small::kMaxBlocks, -1);
+  return kept;
+}
+
+}  // namespace
+
+TEST("csa2_index: scores, candidate blocks and selections have the golden's bits") {
+  const std::vector<size_t> queries = {0, 1, 2, 3};
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (const std::string role : {"source", "consumer"}) {
+      CONTEXT(role << " kind=" << kind);
+      Rig rig(kind);
+      auto a = release(rig, role, queries);
+      const auto blocks = golden_candidates();
+      if (role == "consumer") a.candidates = rig.put(blocks);
+      rig.run(ced_csa2_index, a);
+      std::vector<uint16_t> bits;
+      for (float v : rig.get<float>(a.scores, 4 * kGroups)) bits.push_back(ced::f32_to_bf16(v));
+      const std::string name = "indexer." + role;
+      const auto &head = golden::ops()[name + "_scores_first_256"],
+                 &tail = golden::ops()[name + "_scores_last_64"];
+      for (size_t r = 0; r < 4; r++) {
+        CHECK_BITS(&bits[r * kGroups], head.as<uint16_t>() + r * 256, 256);
+        CHECK_BITS(&bits[(r + 1) * kGroups - 64], tail.as<uint16_t>() + r * 64, 64);
+      }
+      CHECK_EQ(check::sha256(bits.data(), bits.size() * 2), digest(name + "_scores"));
+      CHECK_BITS(rig.get<int32_t>(a.sel, 4 * kTopK).data(), golden::ops()[name + "_selection"].as<int32_t>(),
+                 4 * kTopK);
+      CHECK_BITS(rig.get<int32_t>(a.candidates, 4 * kMaxBlocks).data(), blocks.data(), blocks.size());
+    }
+  }
+}
+
+TEST("csa2_index: a row alone, without its scores written out, selects what it selects in the batch") {
+  for (const std::string role : {"source", "consumer"}) {
+    for (size_t query : {size_t{1}, size_t{3}}) {
+      CONTEXT(role << " query " << query);
+      Rig rig(CED_CPU, 3);
+      auto a = release(rig, role, {query});
+      a.scores = 0;
+      const auto blocks = golden_candidates();
+      if (role == "consumer") a.candidates = rig.put(&blocks[query * kMaxBlocks], kMaxBlocks);
+      const Picked got = pick(rig, a);
+      const auto *want = golden::ops()["indexer." + role + "_selection"].as<int32_t>() + query * kTopK;
+      CHECK_BITS(got.sel.data(), want, kTopK);
+      CHECK_BITS(got.candidates.data(), &blocks[query * kMaxBlocks], kMaxBlocks);
+    }
+  }
+}
+
+TEST("csa2_index: agrees with a full sort over ties, few groups and masked picks, whatever the batch") {
+  for (uint32_t ratio : {1u, 2u}) {
+    const Small small(ratio);
+    for (ced_kind kind : {CED_REF, CED_CPU}) {
+      CONTEXT("ratio=" << ratio << " kind=" << kind);
+      Rig rig(kind, 3);
+      auto source = small.arguments(rig, 0, Small::kRows, {});
+      source.scores = rig.out<float>(Small::kRows * 110), source.score_stride = 110;
+      const Picked open = pick(rig, source);
+      const auto scores = rig.get<float>(source.scores, Small::kRows * 110);
+      // The restricted layer keeps every third row's candidates to one block, so that masked groups are picked.
+      auto candidates = open.candidates;
+      for (size_t r = 0; r < Small::kRows; r += 3) candidates[r * 3 + 1] = candidates[r * 3 + 2] = -1;
+      const Picked closed = pick(rig, small.arguments(rig, 0, Small::kRows, candidates));
+      for (size_t r = 0; r < Small::kRows; r++) {
+        CONTEXT("row " << r);
+        const int seen = (small.pos[r] + 1) / static_cast<int>(ratio);
+        std::vector<float> row(&scores[r * 110], &scores[r * 110] + 110);
+        for (int j = seen; j < 110; j++) CHECK_EQ(row[static_cast<size_t>(j)], -INFINITY);
+        CHECK_BITS(&open.sel[r * 4], naive_selection(row, seen).data(), 4);
+        CHECK_BITS(&open.candidates[r * 3], naive_candidates(row, seen).data(), 3);
+        for (int32_t j = 0; j < 110; j++) {
+          const auto *kept = &candidates[r * 3];
+          if (std::find(kept, kept + 3, j / 2) == kept + 3) row[static_cast<size_t>(j)] = -INFINITY;
+        }
+        CHECK_BITS(&closed.sel[r * 4], naive_selection(row, seen).data(), 4);
+      }
+      for (size_t cut : {size_t{1}, size_t{17}, size_t{33}}) {
+        CONTEXT("rows from " << cut);
+        const Picked part = pick(rig, small.arguments(rig, cut, Small::kRows, {}));
+        CHECK_BITS(part.sel.data(), &open.sel[cut * 4], part.sel.size());
+        CHECK_BITS(part.candidates.data(), &open.candidates[cut * 3], part.candidates.size());
+        const Picked masked = pick(rig, small.arguments(rig, cut, cut + 1, candidates));
+        CHECK_BITS(masked.sel.data(), &closed.sel[cut * 4], 4);
+      }
+    }
+  }
+}
+
+TEST("csa2_index: top_k keeps score order and gives ties to the lower index") {
+  const prng::Stream random("csa2_index/top_k");
+  const struct {
+    int n, k;
+    uint32_t values;  // number of different scores
+  } cases[] = {{0, 4, 1},       {3, 4, 9},          {4, 4, 9},         {1000, 1, 3},
+               {1000, 999, 40}, {5000, 512, 65536}, {1 << 20, 512, 70}};
+  for (const auto &c : cases) {
+    CONTEXT("n=" << c.n << " k=" << c.k);
+    std::vector<ced::Score> scores;
+    std::vector<float> values;
+    for (int i = 0; i < c.n; i++) {
+      const auto bits =
+          static_cast<uint16_t>(random.below(static_cast<uint64_t>(i), c.values) * (65536 / c.values));
+      const float v = ced::bf16_to_f32(bits);
+      scores.push_back(ced::score_of(std::isnan(v) ? 0 : bits));
+      values.push_back(ced::score_value(scores.back()));
+    }
+    auto want = best(values, static_cast<size_t>(c.k));
+    std::sort(want.begin(), want.end());
+    std::vector<int32_t> got(static_cast<size_t>(c.k), -7);
+    REQUIRE_EQ(ced::top_k(scores.data(), c.n, c.k, got.data()), static_cast<int>(want.size()));
+    CHECK_BITS(got.data(), want.data(), want.size());
+  }
+}
+
+TEST("csa2_index: a score's integer keeps its order and its value") {
+  for (int i = 0; i < 65536; i++) {
+    const auto bits = static_cast<uint16_t>(i);
+    const float v = ced::bf16_to_f32(bits);
+    if (std::isnan(v)) continue;
+    CHECK_EQ(ced::score_value(ced::score_of(bits)), v);
+    CHECK_EQ(ced::score_of(bits) > ced::score_of(0x3F80), v > 1.0f);
+    CHECK_EQ(ced::score_of(bits) < ced::score_of(0xBF80), v < -1.0f);
+  }
+  CHECK_EQ(ced::score_of(0x8000), ced::score_of(0));
+  CHECK_EQ(ced::score_of(0xFF80), ced::kMasked);
+  CHECK_EQ(ced::score_of(0x7F80), ced::kForced);
+}
+
+TEST("csa2_index: refuses bad arguments and accepts no rows") {
+  Rig rig(CED_CPU);
+  const auto good = Small(1).arguments(rig, 0, 0, {});
+  rig.run(ced_csa2_index, good);
+  auto a = good;
+  a.restrict_ = 1;
+  CHECK(says(rig.refusal(ced_csa2_index, a), "publish and restrict_ are both set"));
+  a = good, a.block = 0;
+  CHECK(says(rig.refusal(ced_csa2_index, a), "csa2_index: block is 0"));
+  a = good, a.max_groups = 113;
+  CHECK(says(rig.refusal(ced_csa2_index, a), "csa2_index: max_groups is 113"));
+  a = good, a.kv.index_dim = 40;
+  CHECK(says(rig.refusal(ced_csa2_index, a), "kv.index_dim is 40"));
+  a = good, a.candidates = 0;
+  CHECK(says(rig.refusal(ced_csa2_index, a), "candidates is missing"));
+  a = good, a.workspace = 0;
+  CHECK(says(rig.refusal(ced_csa2_index, a), "workspace is missing"));
+}

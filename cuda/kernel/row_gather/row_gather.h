@@ -1,0 +1,11 @@
+// row_gather: dst[i] = src[index[i]], rows of row_bytes. dst and src must not overlap.
+#pragma once
+#include "internal.h"
+
+namespace ced {
+
+// Data movement: the bodies differ in threads only.
+void row_gather_ref(ced_stream *s, const ced_row_gather_args &a);
+void row_gather_cpu(ced_stream *s, const ced_row_gather_args &a);
+
+}  // namespace ced

@@ -1,0 +1,16 @@
+// route: the experts of a row (spec 6).
+//   logits [rows, experts] F32 -> idx [rows, top_k] i32 in descending biased score, ties to the lower expert;
+//   weights [rows, top_k] F32 from the unbiased scores sqrt(softplus(logit / temperature)), times route_scale
+// bias [experts] F32|BF16 (bias_vl for image rows) takes part in the choice only.
+#pragma once
+#include "internal.h"
+
+namespace ced {
+
+constexpr uint32_t kMaxExperts = 4096;
+
+// A row is small and its choice must not depend on the body: both run the canonical arithmetic.
+void route_ref(ced_stream *s, const ced_route_args &a);
+void route_cpu(ced_stream *s, const ced_route_args &a);
+
+}  // namespace ced

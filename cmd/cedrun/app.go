@@ -70,13 +70,14 @@ func usageError(c *cli.Context, err error, _ bool) error {
 // action wraps the body of a command: at most args positional arguments, and a logger.
 func (con *console) action(args int, body func(c *cli.Context) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		for i, a := range c.Args().Slice() {
+		given := c.Args().Slice()
+		for _, a := range given {
 			if strings.HasPrefix(a, "-") && a != "-" {
-				return fmt.Errorf("%s stands after the argument %q, where flags are not read: put flags first", a, c.Args().First())
+				return fmt.Errorf("%s stands after the argument %q, where flags are not read: put flags first", a, given[0])
 			}
-			if i >= args {
-				return fmt.Errorf("unexpected argument %q: %s takes its input by flags (%s --help)", a, c.Command.Name, c.Command.HelpName)
-			}
+		}
+		if len(given) > args {
+			return fmt.Errorf("unexpected argument %q: %s takes its input by flags (%s --help)", given[args], c.Command.Name, c.Command.HelpName)
 		}
 		if err := con.logTo(c.String("log-level")); err != nil {
 			return err

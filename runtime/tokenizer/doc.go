@@ -12,7 +12,10 @@
 //   - Added tokens are matched leftmost-longest on the raw text, those with "normalized": false first.
 //
 // testdata/reference.json holds digests of ids that the reference implementation computed for every Unicode code point
-// in several contexts and for random texts; testdata/reference.mjs is the program that wrote it.
+// alone and in 15 contexts, and for 20,000 random texts; testdata/reference.mjs is the program that wrote it. All
+// 1,112,064 code points agree. The tests check the blocks that have characters; to check every block:
+//
+//	go test ./runtime/tokenizer -run EveryCodePoint -every-code-point
 //
 // # Injection
 //

@@ -63,11 +63,14 @@ func TestEveryCodePointAgainstTheReference(t *testing.T) {
 			}
 			joined = append(joined, text.String())
 		}
-		if got := digestTexts(tok, Options{AddedTokens: true}, joined); got != ref.Joined[block] {
-			t.Errorf("U+%X000..U+%XFFF in context: digest %s, want %s", block, block, got, ref.Joined[block])
-		}
 		if got := digestTexts(tok, Options{AddedTokens: true}, single); got != ref.Single[block] {
 			t.Errorf("U+%X000..U+%XFFF alone: digest %s, want %s", block, block, got, ref.Single[block])
+		}
+		if raceEnabled && block > 3 && block != 0xF && block != 0x1F {
+			continue // ten times slower, and nothing here is concurrent
+		}
+		if got := digestTexts(tok, Options{AddedTokens: true}, joined); got != ref.Joined[block] {
+			t.Errorf("U+%X000..U+%XFFF in context: digest %s, want %s", block, block, got, ref.Joined[block])
 		}
 	}
 }
@@ -79,6 +82,9 @@ func TestRandomTextsAgainstTheReference(t *testing.T) {
 		t.Fatal("reference.json does not cover the random texts")
 	}
 	for i := range ref.Random {
+		if raceEnabled && i%8 != 0 {
+			continue
+		}
 		texts := make([]string, 500)
 		for j := range texts {
 			texts[j] = randomText(uint64(i*500+j), ref.Pieces)

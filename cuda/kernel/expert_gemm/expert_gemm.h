@@ -1,0 +1,55 @@
+// expert_gemm: the experts of a layer (spec 6).
+//   x [rows, dim] e4m3 with scales, idx/weights [rows, top_k] -> y [rows, dim] BF16
+//   expert: gate = bf16(x w1^T), up = bf16(x w3^T); a = bf16(weight * (silu(min(gate, limit)) * clamp(up, +-limit)));
+//           bf16(quantised(a) w2^T)
+//   y = bf16(routed experts added in f32 in ascending expert id, then the shared expert, which has no weight)
+#pragma once
+#include "internal.h"
+#include "num/bf16.h"
+#include "num/func.h"
+
+namespace ced {
+
+void expert_gemm_ref(ced_stream *s, const ced_expert_gemm_args &a);
+// Rows grouped by expert, so that each expert's weights are read once; sums as in dense_gemm_cpu.
+void expert_gemm_cpu(ced_stream *s, const ced_expert_gemm_args &a);
+
+// Workspace. An assignment is a row's use of an expert: row * top_k + j for the routed ones, then rows * top_k + row
+// for the shared one. The reference keeps one assignment at a time.
+struct ExpertWorkspace {
+  uint64_t codes;   // e4m3 [assignments, inter]
+  uint64_t scales;  // UE8M0 [assignments, inter/32]
+  uint64_t out;     // BF16 [assignments, dim]
+  uint64_t order;   // i32 [rows * top_k] assignments grouped by expert
+  uint64_t first;   // i32 [experts + 1] of each expert in order
+  uint64_t active;  // i32 [experts] experts that have rows
+  uint64_t bytes;
+};
+
+inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
+  ExpertWorkspace w{};
+  const uint64_t routed = static_cast<uint64_t>(a.max_rows) * a.top_k, all = routed + a.max_rows;
+  const auto take = [&](uint64_t bytes) {
+    const uint64_t at = a.workspace + w.bytes;
+    w.bytes += (bytes + 63) / 64 * 64;
+    return at;
+  };
+  w.codes = take(all * a.inter);
+  w.scales = take(all * (a.inter / 32));
+  w.out = take(all * a.dim * 2);
+  w.order = take(routed * 4);
+  w.first = take((a.experts_count + 1ull) * 4);
+  w.active = take(a.experts_count * 4ull);
+  return w;
+}
+
+// The activation between the two halves of an expert: gate and up are rounded to BF16, the result too.
+inline float swiglu(float gate, float up, float limit, float weight) {
+  if (limit > 0) {
+    gate = gate > limit ? limit : gate;
+    up = up > limit ? limit : up < -limit ? -limit : up;
+  }
+  return bf16_round(weight * (f32_silu(gate) * up));
+}
+
+}  // namespace ced

@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <string>
+
+#include "num/bf16.h"
+#include "num/quant.h"
+#include "test/check.h"
+#include "test/golden.h"
+#include "test/prng.h"
+#include "test/rig.h"
+#include "test/rules.h"
+
+namespace {
+
+// An expert's six tensors in host memory; in stream memory they start at odd bytes, as in a checkpoint.
+struct Expert {
+  std::vector<uint8_t> tensors[6];
+
+  ced_expert put(Rig &rig) const {
+    uint64_t addr[6];
+    for (size_t i = 0; i < 6; i++) {
+      std::vector<uint8_t> bytes(1);
+      bytes.insert(bytes.end(), tensors[i].begin(), tensors[i].end());
+      addr[i] = rig.put(bytes) + 1;
+    }
+    return {addr[0], addr[1], addr[2], addr[3], addr[4], addr[5]};
+  }
+};
+
+Expert expert(const std::string &name, ced_format format, size_t dim, size_t inter, uint32_t base,
+              uint32_t down_base) {
+  Expert e;
+  const char *matrices[3] = {"/w1", "/w3", "/w2"};
+  for (size_t i = 0; i < 3; i++) {
+    const size_t n = i == 2 ? dim : inter, k = i == 2 ? inter : dim;
+    const uint32_t b = i == 2 ? down_base : base;
+    const std::string m = name + matrices[i];
+    e.tensors[2 * i] =
+        format == CED_FP4 ? prng::bytes(m + "/weight", n * k / 2) : prng::e4m3(m + "/weight", n * k);
+    e.tensors[2 * i + 1] = prng::e8m0(m + "/scale", (format == CED_FP4 ? n : (n + 31) / 32) * (k / 32), b);
+  }
+  return e;
+}
+
+struct Problem {
+  uint32_t dim = 0, inter = 0, top_k = 0;
+  std::vector<uint16_t> x;  // BF16 [rows, dim]
+  std::vector<int32_t> idx;
+  std::vector<float> weights;
+  std::vector<Expert> experts;
+  std::vector<Expert> shared;  // one or none
+  float limit = 10;
+
+  size_t rows() const { return x.size() / dim; }
+};
+
+ced_expert_gemm_args arguments(Rig &rig, const Problem &p) {
+  const size_t rows = p.rows();
+  std::vector<uint8_t> codes(p.x.size()), scales(p.x.size() / 32);
+  for (size_t g = 0; g < scales.size(); g++) {
+    float v[32];
+    for (size_t i = 0; i < 32; i++) v[i] = ced::bf16_to_f32(p.x[32 * g + i]);
+    ced::act_quant32(v, &codes[32 * g], &scales[g]);
+  }
+  ced_expert_gemm_args a{};
+  a.rows = rig.rows(static_cast<int32_t>(rows));
+  a.x = rig.put(codes), a.x_scales = rig.put(scales), a.idx = rig.put(p.idx), a.weights = rig.put(p.weights);
+  std::vector<ced_expert> table;
+  for (const Expert &e : p.experts) table.push_back(e.put(rig));
+  a.experts = rig.put(table);
+  if (!p.shared.empty()) a.shared = p.shared[0].put(rig);
+  a.y = rig.out<uint16_t>(rows * p.dim);
+  a.max_rows = static_cast<uint32_t>(rows), a.experts_count = static_cast<uint32_t>(p.experts.size());
+  a.top_k = p.top_k, a.dim = p.dim, a.inter = p.inter, a.limit = p.limit;
+  a.workspace = rig.out<uint8_t>(ced_expert_gemm_workspace(rig.stream(), &a));
+  return a;
+}
+
+std::vector<uint16_t> run(Rig &rig, const Problem &p) {
+  const auto a = arguments(rig, p);
+  rig.run(ced_expert_gemm, a);
+  return rig.get<uint16_t>(a.y, p.rows() * p.dim);
+}
+
+// Eight experts, rows routed to three of them in varying order, and a shared expert.
+Problem small(size_t rows) {
+  Problem p;
+  p.dim = 96, p.inter = 64, p.top_k = 3;
+  p.x = prng::xb("expert_gemm/x", rows * p.dim, -1);
+  for (int e = 0; e < 8; e++)
+    p.experts.push_back(expert("expert_gemm/" + std::to_string(e), CED_FP4, p.dim, p.inter, 124, 122));
+  p.shared.push_back(expert("expert_gemm/shared", CED_FP8, p.dim, p.inter, 120, 118));
+  for (size_t r = 0; r < rows; r++) {
+    const auto first = static_cast<int32_t>(prng::Stream("expert_gemm/idx").below(r, 8));
+    for (int32_t j : {5, 0, 3}) p.idx.push_back((first + j) % 8);
+    for (float w : {0.5f, 0.25f, 0.75f}) p.weights.push_back(w);
+  }
+  return p;
+}
+
+Problem rows_of(const Problem &p, const std::vector<size_t> &rows) {
+  Problem q = p;
+  q.x.clear(), q.idx.clear(), q.weights.clear();
+  for (size_t r : rows) {
+    q.x.insert(q.x.end(), &p.x[r * p.dim], &p.x[r * p.dim] + p.dim);
+    q.idx.insert(q.idx.end(), &p.idx[r * p.top_k], &p.idx[r * p.top_k] + p.top_k);
+    q.weights.insert(q.weights.end(), &p.weights[r * p.top_k], &p.weights[r * p.top_k] + p.top_k);
+  }
+  return q;
+}
+
+}  // namespace
+
+TEST("expert_gemm: a routed expert at release width: golden bits on the reference, tolerance on the CPU") {
+  Problem p;
+  p.dim = 5120, p.inter = 2304, p.top_k = 1;
+  p.x = prng::xb("op/expert_fp4/x", 3 * 5120, -1);
+  p.idx = {0, 0, 0}, p.weights = {0.25f, 0.5f, 1.5f};
+  p.experts.push_back(expert("op/expert_fp4", CED_FP4, 5120, 2304, 121, 118));
+  const auto &want = golden::ops()["expert_fp4.y"];
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    CONTEXT("kind=" << kind);
+    Rig rig(kind);
+    const auto got = run(rig, p);
+    if (kind == CED_REF) CHECK_BITS(got.data(), want.as<uint16_t>(), got.size());
+    CHECK_ROWS(got.data(), want.as<uint16_t>(), 3, 5120, check::kExpert);
+  }
+}
+
+TEST("expert_gemm: the shared expert at release width: golden bits on the reference, tolerance on the CPU") {
+  Problem p;
+  p.dim = 5120, p.inter = 2304;
+  p.x = prng::xb("op/expert_fp8/x", 3 * 5120, -1);
+  p.shared.push_back(expert("op/expert_fp8", CED_FP8, 5120, 2304, 120, 117));
+  const auto &want = golden::ops()["expert_fp8.y"];
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    CONTEXT("kind=" << kind);
+    Rig rig(kind);
+    const auto got = run(rig, p);
+    if (kind == CED_REF) CHECK_BITS(got.data(), want.as<uint16_t>(), got.size());
+    CHECK_ROWS(got.data(), want.as<uint16_t>(), 3, 5120, check::kExpert);
+  }
+}
+
+TEST("expert_gemm: experts add up in ascending id, in f32, then the shared one") {
+  // The sum of single experts, each alone with its weight, in that order and not in the order of idx.
+  const Problem p = small(4);
+  Rig rig(CED_REF);
+  const auto got = run(rig, p);
+  for (size_t r = 0; r < p.rows(); r++) {
+    std::vector<float> sum(p.dim);
+    const auto add = [&](const Problem &q) {
+      const auto y = run(rig, q);
+      for (size_t d = 0; d < p.dim; d++) sum[d] += ced::bf16_to_f32(y[d]);
+    };
+    Problem one = rows_of(p, {r});
+    one.shared.clear(), one.top_k = 1;
+    std::vector<size_t> by_id{0, 1, 2};
+    std::sort(by_id.begin(), by_id.end(),
+              [&](size_t a, size_t b) { return p.idx[3 * r + a] < p.idx[3 * r + b]; });
+    for (size_t j : by_id) {
+      one.idx = {p.idx[3 * r + j]}, one.weights = {p.weights[3 * r + j]};
+      add(one);
+    }
+    one.top_k = 0, one.idx.clear(), one.weights.clear(), one.shared = p.shared;
+    add(one);
+    for (size_t d = 0; d < p.dim; d++) CHECK_EQ(got[r * p.dim + d], ced::f32_to_bf16(sum[d]));
+  }
+}
+
+TEST("expert_gemm: the CPU agrees with the reference, with and without clamp and shared expert") {
+  for (float limit : {0.0f, 0.5f, 10.0f}) {
+    for (bool shared : {false, true}) {
+      CONTEXT("limit=" << limit << " shared=" << shared);
+      Problem p = small(9);
+      p.limit = limit;
+      if (!shared) p.shared.clear();
+      Rig ref(CED_REF), cpu(CED_CPU);
+      CHECK_ROWS(run(cpu, p).data(), run(ref, p).data(), p.rows(), p.dim, check::kExpert);
+    }
+  }
+}
+
+TEST("expert_gemm: a row has the same bits alone, in any batch and on any number of threads") {
+  const size_t rows = 150;  // more than one block of rows per expert
+  const Problem p = small(rows);
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    CONTEXT("kind=" << kind);
+    Rig one(kind, 1);
+    const auto batch = run(one, p);
+    for (int threads : {2, 3}) {
+      Rig many(kind, threads);
+      if (kind == CED_CPU) CHECK_BITS(run(many, p).data(), batch.data(), batch.size());
+      for (const std::vector<size_t> &some :
+           {std::vector<size_t>{149}, {3, 77, 5}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}) {
+        const auto got = run(many, rows_of(p, some));
+        for (size_t i = 0; i < some.size(); i++) CHECK_BITS(&got[i * p.dim], &batch[some[i] * p.dim], p.dim);
+      }
+    }
+  }
+}
+
+TEST("expert_gemm: the order of a row's choices does not matter") {
+  const Problem p = small(5);
+  Problem q = p;
+  for (size_t r = 0; r < 5; r++)
+    std::swap(q.idx[3 * r], q.idx[3 * r + 2]), std::swap(q.weights[3 * r], q.weights[3 * r + 2]);
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    Rig rig(kind);
+    CHECK_BITS(run(rig, q).data(), run(rig, p).data(), p.x.size());
+  }
+}
+
+TEST("expert_gemm: refuses bad arguments and accepts no rows") {
+  Rig rig(CED_CPU);
+  const Problem p = small(1);
+  const auto good = arguments(rig, p);
+  auto a = good;
+  const auto refusal = [&] { return rig.refusal(ced_expert_gemm, a); };
+  a.idx = rig.put(std::vector<int32_t>{1, 8, 2});
+  CHECK_EQ(refusal(), "expert_gemm: idx[0][1] is 8, outside the 8 experts");
+  a.idx = rig.put(std::vector<int32_t>{1, 2, -1});
+  CHECK_EQ(refusal(), "expert_gemm: idx[0][2] is -1, outside the 8 experts");
+  a = good;
+  std::vector<ced_expert> table(8);
+  a.experts = rig.put(table);
+  CHECK_EQ(refusal(), "expert_gemm: experts[" + std::to_string(p.idx[0]) + "].w1 is missing");
+  a = good, a.shared.w2_scales = 0;
+  CHECK_EQ(refusal(), "expert_gemm: shared.w2_scales is missing");
+  a = good, a.inter = 40;
+  CHECK_EQ(refusal(), "expert_gemm: inter is 40, must be a positive multiple of 32");
+  a = good, a.top_k = 9;
+  CHECK_EQ(refusal(), "expert_gemm: top_k is 9, must be 0..8");
+  a = good, a.workspace = 0;
+  CHECK_EQ(refusal(), "expert_gemm: workspace is missing");
+  const Problem none = small(0);
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    Rig empty(kind);
+    run(empty, none);
+  }
+}

@@ -11,13 +11,14 @@ all: lib
 run: all
 	bin/cedrun generate --prompt "$(PROMPT)" --max-tokens 200
 lib: require
-	cmake -S . -B build && cmake --build build -j $(JOBS)
+	cmake -S . -B build && cmake --build build -j $(JOBS) --target ced_stamp
 
 require:
 	@sh tools/require.sh
 
 test: test-native test-sanitize test-go
 test-native: lib
+	cmake --build build -j $(JOBS)
 	ctest --test-dir build --verbose
 test-sanitize: require
 	cmake -S . -B build/sanitize -DCED_SANITIZE=address,undefined && cmake --build build/sanitize -j $(JOBS)

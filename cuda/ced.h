@@ -65,34 +65,34 @@ enum { CED_ROW_IMAGE = 1 }; /* row of an image span: bias_vl in the router, Engr
 /* One set of rows of a step, in stream memory at a fixed address. Rows of one sequence are consecutive and in
  * ascending, gap-free positions. A sequence owns a slot: its window rings, open groups, page table. */
 typedef struct {
-  int32_t count;       /* rows in use, 0..max_rows */
-  int32_t slots;       /* length of seq_first */
-  uint64_t token;      /* i32[count] */
-  uint64_t pos;        /* i32[count] absolute position */
-  uint64_t slot;       /* i32[count] */
-  uint64_t flags;      /* u32[count] CED_ROW_* */
-  uint64_t embed_row;  /* i32[count] row of embed's override table, -1 = look the token up; 0 = no overrides */
-  uint64_t seq_first;  /* i32[slots] first row of the slot's sequence in this set, -1 = none */
+  int32_t count;      /* rows in use, 0..max_rows */
+  int32_t slots;      /* length of seq_first */
+  uint64_t token;     /* i32[count] */
+  uint64_t pos;       /* i32[count] absolute position */
+  uint64_t slot;      /* i32[count] */
+  uint64_t flags;     /* u32[count] CED_ROW_* */
+  uint64_t embed_row; /* i32[count] row of embed's override table, -1 = look the token up; 0 = no overrides */
+  uint64_t seq_first; /* i32[slots] first row of the slot's sequence in this set, -1 = none */
 } ced_rows;
 
 /* Compressed groups (or, for ratio 1, tokens) that close in this step; same first member as ced_rows. */
 typedef struct {
-  int32_t count;  /* groups */
+  int32_t count; /* groups */
   int32_t unused;
-  uint64_t row;   /* i32[count] row of the compressor's row set that closes the group */
+  uint64_t row; /* i32[count] row of the compressor's row set that closes the group */
 } ced_groups;
 
 /* Paged global KV of one owner layer (spec 5). Row j of a sequence lives in page table[slot*max_pages + j/page_rows]
  * at row j%page_rows of four planes. Codes are packed FP4, low nibble = even channel. */
 typedef struct {
-  uint64_t pages;       /* base of the page pool */
-  uint64_t table;       /* i32[slots][max_pages] page numbers */
+  uint64_t pages; /* base of the page pool */
+  uint64_t table; /* i32[slots][max_pages] page numbers */
   uint64_t page_bytes;
   uint32_t max_pages;
-  uint32_t page_rows;   /* rows of this owner in a page: page tokens / ratio */
+  uint32_t page_rows; /* rows of this owner in a page: page tokens / ratio */
   uint32_t ratio;
-  uint32_t head_dim;    /* main KV row: head_dim/2 bytes of e2m1 codes, head_dim/16 E4M3 scales */
-  uint32_t index_dim;   /* index key row: index_dim/2 bytes of codes, index_dim/32 UE8M0 scales */
+  uint32_t head_dim;  /* main KV row: head_dim/2 bytes of e2m1 codes, head_dim/16 E4M3 scales */
+  uint32_t index_dim; /* index key row: index_dim/2 bytes of codes, index_dim/32 UE8M0 scales */
   uint32_t main_codes, main_scales, index_codes, index_scales; /* plane offsets in a page, 16-byte aligned */
 } ced_kv;
 
@@ -102,7 +102,7 @@ typedef enum { CED_BF16 = 0, CED_F32 = 1, CED_FP8 = 2, CED_FP4 = 3 } ced_format;
 
 /* Token embedding and the initial streams (spec 4.1). */
 typedef struct {
-  uint64_t rows; /* ced_rows */
+  uint64_t rows;      /* ced_rows */
   uint64_t table;     /* BF16|F32 [vocab, dim] */
   uint64_t overrides; /* BF16 [*, dim] for rows with embed_row >= 0 */
   uint64_t h;         /* out BF16 [rows, streams, dim]: the embedding, copied to every stream */
@@ -114,8 +114,8 @@ CED_API int ced_embed(ced_stream *s, const ced_embed_args *a, ced_err *err);
 
 /* Copies rows between dense buffers: dst[i] = src[index[i]]. Compaction to the rows the next layers need. */
 typedef struct {
-  uint64_t rows;  /* count of dst rows */
-  uint64_t index; /* i32[count] */
+  uint64_t rows;     /* count of dst rows */
+  uint64_t index;    /* i32[count] */
   uint64_t src, dst; /* must not overlap */
   uint64_t row_bytes;
   uint32_t max_rows, unused;
@@ -217,7 +217,7 @@ typedef struct {
   uint64_t kv;       /* BF16 [rows, (streams+1)*dim]: a key per stream, then the shared value */
   uint64_t q_weight; /* [streams, dim] of weight_format (BF16|F32) */
   uint64_t k_weight;
-  uint64_t h;        /* in/out BF16 [rows, streams, dim] */
+  uint64_t h; /* in/out BF16 [rows, streams, dim] */
   uint32_t max_rows, dim, streams, weight_format;
   float eps, unused;
 } ced_engram_gate_args;
@@ -266,12 +266,12 @@ CED_API int ced_csa2_compress(ced_stream *s, const ced_csa2_compress_args *a, ce
 /* Global rows of the closing groups (spec 4.6, 4.7): main KV = RoPE(latent) in FP4/E4M3, index key =
  * RoPE(norm(k)) in FP4/UE8M0, both at position group*ratio, written into the pages. */
 typedef struct {
-  uint64_t rows;    /* ced_rows the groups refer to */
-  uint64_t groups;  /* ced_groups */
-  uint64_t latent;  /* BF16 [groups, kv.head_dim] */
-  uint64_t k;       /* BF16 [groups, kv.index_dim]: indexer.wk's output */
+  uint64_t rows;     /* ced_rows the groups refer to */
+  uint64_t groups;   /* ced_groups */
+  uint64_t latent;   /* BF16 [groups, kv.head_dim] */
+  uint64_t k;        /* BF16 [groups, kv.index_dim]: indexer.wk's output */
   uint64_t k_weight; /* [kv.index_dim] of weight_format */
-  uint64_t freqs;   /* F32 [rope_dim/2] */
+  uint64_t freqs;    /* F32 [rope_dim/2] */
   ced_kv kv;
   uint32_t max_groups, rope_dim, weight_format;
   float eps;
@@ -293,7 +293,7 @@ typedef struct {
   uint64_t workspace;
   ced_kv kv;
   uint32_t max_rows, heads, rope_dim, top_k;
-  uint32_t max_groups; /* capacity: no sequence of this stream has more visible groups */
+  uint32_t max_groups;        /* capacity: no sequence of this stream has more visible groups */
   uint32_t block, max_blocks; /* candidate block size and number of kept blocks; 0 = no candidates */
   uint32_t publish, restrict_;
   uint32_t score_stride;
@@ -317,7 +317,7 @@ typedef struct {
   uint64_t sink;         /* F32 [heads] */
   uint64_t o;            /* out BF16 [rows, heads, head_dim], before the inverse RoPE */
   uint64_t workspace;
-  ced_kv kv;             /* owner of the selected rows */
+  ced_kv kv; /* owner of the selected rows */
   uint32_t max_rows, heads, head_dim, window;
   uint32_t ring_rows, top_k;
 } ced_csa2_attend_args;

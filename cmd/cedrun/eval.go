@@ -98,7 +98,7 @@ type judge struct {
 }
 
 func (j *judge) start() (err error) {
-	j.inst, err = engine.Start(j.Files, j.setup)
+	j.inst, err = j.console.start(j.Files, j.setup)
 	return err
 }
 

@@ -24,8 +24,8 @@ func generateCommand(con *console) *cli.Command {
 		Name:  "generate",
 		Usage: "write text after a prompt",
 		Description: "The prompt comes from --prompt, --prompt-file, --messages or stdin (one final newline of a file is dropped).\n" +
-			"A prompt is one user message in the chat template, or, with --raw, text to be continued. The embedded demo model\n" +
-			"has only learnt to continue text, so --raw is its default; without any prompt it writes from the beginning.\n" +
+			"It is one user message in the chat template, or, with --raw, text to be continued. --raw is the default for the\n" +
+			"embedded demo model, which is better at that (--raw=false asks it); without a prompt it writes from the beginning.\n" +
 			"Ctrl-C stops: what was written stays, the exit status is 130.\n\n" +
 			"Examples:\n" +
 			"  cedrun generate -p 'In the beginning' --max-tokens 100\n" +
@@ -101,7 +101,7 @@ func (con *console) generate(c *cli.Context) error {
 		return closing(f, err)
 	}
 	setup.Backend, setup.Threads = kind, c.Int("threads")
-	if w.inst, err = engine.Start(f, setup); err != nil {
+	if w.inst, err = con.start(f, setup); err != nil {
 		return closing(f, err)
 	}
 	if !c.Bool("json") {

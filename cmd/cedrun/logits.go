@@ -86,7 +86,7 @@ func (con *console) logits(c *cli.Context) error {
 	if c.IsSet("chunk") {
 		chunk = min(prompt, c.Int("chunk"))
 	}
-	inst, err := engine.Start(f, engine.Setup{
+	inst, err := con.start(f, engine.Setup{
 		Backend: kind, Threads: c.Int("threads"), Context: len(ids), Chunk: chunk, Outputs: chunk + 1,
 	})
 	if err != nil {

@@ -53,6 +53,17 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 	return f, nil
 }
 
+// start starts an engine on opened files, after it has said what that will take.
+func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance, error) {
+	p, err := f.Plan(setup)
+	if err != nil {
+		return nil, err
+	}
+	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.KV).Int64("windows", p.Windows).
+		Int("kv_tokens", p.KVTokens).Int64("available", p.Available).Stringer("backend", setup.Backend).Msg("plan, in bytes")
+	return engine.Start(f, setup)
+}
+
 // backend reads --backend. auto is the CPU in a build without CUDA.
 func backend(c *cli.Context) (ced.Kind, error) {
 	switch name := c.String("backend"); name {

@@ -13,6 +13,7 @@ import (
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
 	"cedrun/runtime/engram"
+	"cedrun/runtime/kv"
 	"cedrun/runtime/model"
 	"cedrun/runtime/tokenizer"
 )
@@ -187,21 +188,40 @@ func Open(src Source, setup Setup) (*Instance, error) {
 	return i, nil
 }
 
+// fill replaces zeros by what they stand for.
+func (s Setup) fill(c *config.Config) (Setup, error) {
+	if s.Context == 0 {
+		s.Context = min(8192, c.MaxPositions)
+	}
+	if s.Context < 1 || s.Context > c.MaxPositions {
+		return s, fmt.Errorf("context of %d tokens: this model takes 1 to %d", s.Context, c.MaxPositions)
+	}
+	s.Slots = max(s.Slots, 1)
+	if s.Chunk == 0 {
+		s.Chunk = 256
+	}
+	s.Chunk = min(s.Chunk, s.Context)
+	if s.Outputs == 0 {
+		s.Outputs = s.Slots
+	}
+	if s.KVTokens == 0 {
+		s.KVTokens = s.Slots * kv.PagesFor(s.Context) * kv.PageTokens
+	}
+	return s, nil
+}
+
 // Start starts an engine on opened files, which the instance then owns.
 func Start(f *Files, setup Setup) (*Instance, error) {
-	if setup.Context == 0 {
-		setup.Context = min(8192, f.Config.MaxPositions)
+	plan, err := f.Plan(setup)
+	if err != nil {
+		return nil, err
 	}
-	if setup.Context < 1 || setup.Context > f.Config.MaxPositions {
-		return nil, fmt.Errorf("context of %d tokens: this model takes 1 to %d", setup.Context, f.Config.MaxPositions)
+	if err := plan.Check(); err != nil {
+		return nil, err
 	}
-	setup.Slots = max(setup.Slots, 1)
-	if setup.Chunk == 0 {
-		setup.Chunk = 256
-	}
-	setup.Chunk = min(setup.Chunk, setup.Context)
-	if setup.Outputs == 0 {
-		setup.Outputs = setup.Slots
+	setup, err = setup.fill(f.Config)
+	if err != nil {
+		return nil, err
 	}
 	if have := ced.Devices(setup.Backend); have == 0 {
 		return nil, fmt.Errorf("backend %s: no device; use --backend cpu", setup.Backend)

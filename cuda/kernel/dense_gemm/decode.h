@@ -22,32 +22,7 @@
 
 #define CED_INLINE inline __attribute__((always_inline))
 
-// CED_FOR_EACH_WIDTH(run, (int n, float *y), (n, y)) defines `static void run(int n, float *y)`, which calls
-// run_lanes<W>(n, y), an always-inline template, for the widest W that this machine has.
-#if CED_WIDE
-#define CED_FOR_EACH_WIDTH(name, params, args)                           \
-  CED_AVX512 static void name##_avx512 params { name##_lanes<16> args; } \
-  CED_AVX2 static void name##_avx2 params { name##_lanes<8> args; }      \
-  static void name##_plain params { name##_lanes<4> args; }              \
-  static void name params {                                              \
-    switch (ced::simd_width()) {                                         \
-      case 16:                                                           \
-        return name##_avx512 args;                                       \
-      case 8:                                                            \
-        return name##_avx2 args;                                         \
-      default:                                                           \
-        return name##_plain args;                                        \
-    }                                                                    \
-  }
-#else
-#define CED_FOR_EACH_WIDTH(name, params, args) \
-  static void name params { name##_lanes<4> args; }
-#endif
-
 namespace ced {
-
-// f32 lanes of a vector register: 16, 8 or 4.
-int simd_width();
 
 template <int W>
 struct Simd {

@@ -8,6 +8,7 @@ namespace {
 // One expert's share of the step: the assignments that use it.
 struct Share {
   const ced_expert *expert;
+  ced_format format;
   const int32_t *assignments;  // shared expert: null, assignment base + i
   int64_t count, base;
 
@@ -30,63 +31,48 @@ struct Context {
 constexpr int64_t kRowsOnce = 32;  // rows whose gate and up are kept on the stack
 
 // Inner channels [n, n + 32) of an expert for its rows: gate, up, activation and their quantisation group.
-template <int W, ced_format f>
-CED_INLINE void up_lanes(const Context &c, const Share &share, int64_t n) {
+void up(const Context &c, const Share &share, int64_t n) {
+  const ced_expert &e = *share.expert;
   const int64_t dim = c.a.dim, inter = c.a.inter;
-  const GemmWeight w1{at<const uint8_t>(share.expert->w1), at<const uint8_t>(share.expert->w1_scales),
-                      c.a.dim};
-  const GemmWeight w3{at<const uint8_t>(share.expert->w3), at<const uint8_t>(share.expert->w3_scales),
-                      c.a.dim};
+  const GemmWeight weights[2] = {{at<const uint8_t>(e.w1), at<const uint8_t>(e.w1_scales), c.a.dim},
+                                 {at<const uint8_t>(e.w3), at<const uint8_t>(e.w3_scales), c.a.dim}};
   for (int64_t begin = 0; begin < share.count; begin += kRowsOnce) {
     const int64_t left = share.count - begin, rows = left < kRowsOnce ? left : kRowsOnce;
-    float gate[kRowsOnce][32], up[kRowsOnce][32];
     const auto row = [&](int64_t i) {
       const int64_t r = c.row(share.assignment(begin + i));
       return GemmRow{at<const uint8_t>(c.a.x) + r * dim, at<const uint8_t>(c.a.x_scales) + r * (dim / 32)};
     };
-    for (int half = 0; half < 32; half += kTileWeights) {
-      tiles<W, CED_FP8, f>(w1, n + half, kTileWeights, rows, row,
-                           [&](int i, int64_t r, float sum) { gate[r][half + i] = bf16_round(sum); });
-      tiles<W, CED_FP8, f>(w3, n + half, kTileWeights, rows, row,
-                           [&](int i, int64_t r, float sum) { up[r][half + i] = bf16_round(sum); });
-    }
+    float v[2][kRowsOnce][32];  // gate, up
+    for (int m = 0; m < 2; m++)
+      for (int i0 = 0; i0 < 32; i0 += kTileWeights)
+        gemm_tiles(CED_FP8, share.format, weights[m], n + i0, kTileWeights, rows, row,
+                   [&](int i, int64_t r, float sum) { v[m][r][i0 + i] = bf16_round(sum); });
     for (int64_t r = 0; r < rows; r++) {
       const int64_t assignment = share.assignment(begin + r);
-      for (int i = 0; i < 32; i++) gate[r][i] = swiglu(gate[r][i], up[r][i], c.a.limit, c.weight(assignment));
-      act_quant32(gate[r], at<uint8_t>(c.work.codes) + assignment * inter + n,
+      for (int i = 0; i < 32; i++)
+        v[0][r][i] = swiglu(v[0][r][i], v[1][r][i], c.a.limit, c.weight(assignment));
+      act_quant32(v[0][r], at<uint8_t>(c.work.codes) + assignment * inter + n,
                   at<uint8_t>(c.work.scales) + (assignment * inter + n) / 32);
     }
   }
 }
 
-// Outputs [n, n + count) of an expert for its rows.
-template <int W, ced_format f>
-CED_INLINE void down_lanes(const Context &c, const Share &share, int64_t n) {
+// Outputs [n, n + 32) of an expert for its rows.
+void down(const Context &c, const Share &share, int64_t n) {
+  const ced_expert &e = *share.expert;
   const int64_t dim = c.a.dim, inter = c.a.inter;
-  const GemmWeight w2{at<const uint8_t>(share.expert->w2), at<const uint8_t>(share.expert->w2_scales),
-                      c.a.inter};
+  const GemmWeight weight{at<const uint8_t>(e.w2), at<const uint8_t>(e.w2_scales), c.a.inter};
   const auto row = [&](int64_t i) {
     const int64_t assignment = share.assignment(i);
     return GemmRow{at<const uint8_t>(c.work.codes) + assignment * inter,
                    at<const uint8_t>(c.work.scales) + assignment * (inter / 32)};
   };
-  for (int half = 0; half < 32; half += kTileWeights)
-    tiles<W, CED_FP8, f>(w2, n + half, kTileWeights, share.count, row, [&](int i, int64_t r, float sum) {
-      at<uint16_t>(c.work.out)[share.assignment(r) * dim + n + half + i] = f32_to_bf16(sum);
-    });
+  for (int i0 = 0; i0 < 32; i0 += kTileWeights)
+    gemm_tiles(CED_FP8, share.format, weight, n + i0, kTileWeights, share.count, row,
+               [&](int i, int64_t r, float sum) {
+                 at<uint16_t>(c.work.out)[share.assignment(r) * dim + n + i0 + i] = f32_to_bf16(sum);
+               });
 }
-
-#define CED_HALF(name, half, f)                                                   \
-  template <int W>                                                                \
-  CED_INLINE void name##_lanes(const Context &c, const Share &share, int64_t n) { \
-    half##_lanes<W, f>(c, share, n);                                              \
-  }                                                                               \
-  CED_FOR_EACH_WIDTH(name, (const Context &c, const Share &share, int64_t n), (c, share, n))
-CED_HALF(routed_up, up, CED_FP4)
-CED_HALF(routed_down, down, CED_FP4)
-CED_HALF(shared_up, up, CED_FP8)
-CED_HALF(shared_down, down, CED_FP8)
-#undef CED_HALF
 
 // Groups the routed assignments by expert, keeping their order; returns the number of active experts.
 int64_t group(const Context &c) {
@@ -136,24 +122,19 @@ void expert_gemm_cpu(ced_stream *s, const ced_expert_gemm_args &a) {
   if (rows == 0) return;
   const Context c{a, expert_workspace(a), rows, rows * a.top_k};
   const int64_t active = group(c), shares = active + (a.shared.w1 != 0 ? 1 : 0);
-  const auto each = [&](int64_t width, const auto &routed, const auto &shared) {
-    const int64_t blocks = width / 32;
-    parallel_for(s, shares * blocks, 1, [&](int64_t piece, int64_t, int) {
-      const int64_t i = piece / blocks, n = piece % blocks * 32;
-      if (i == active) {
-        shared(c, Share{&a.shared, nullptr, rows, c.routed}, n);
-        return;
-      }
-      const int32_t e = at<const int32_t>(c.work.active)[i];
-      const int32_t *first = at<const int32_t>(c.work.first) + e;
-      routed(c,
-             Share{at<const ced_expert>(a.experts) + e, at<const int32_t>(c.work.order) + first[0],
-                   first[1] - first[0], 0},
-             n);
-    });
+  const auto share = [&](int64_t i) {
+    if (i == active) return Share{&a.shared, CED_FP8, nullptr, rows, c.routed};
+    const int32_t e = at<const int32_t>(c.work.active)[i], *first = at<const int32_t>(c.work.first) + e;
+    return Share{at<const ced_expert>(a.experts) + e, CED_FP4, at<const int32_t>(c.work.order) + first[0],
+                 first[1] - first[0], 0};
   };
-  each(a.inter, routed_up, shared_up);
-  each(a.dim, routed_down, shared_down);
+  const auto each = [&](int64_t width, auto half) {
+    const int64_t blocks = width / 32;
+    parallel_for(s, shares * blocks, 1,
+                 [&](int64_t piece, int64_t, int) { half(c, share(piece / blocks), piece % blocks * 32); });
+  };
+  each(a.inter, up);
+  each(a.dim, down);
   parallel_for(s, rows, 1, [&](int64_t r, int64_t, int) { combine(c, r); });
 }
 

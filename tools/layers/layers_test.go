@@ -19,23 +19,31 @@ import (
 
 const module = "cedrun"
 
-// layer gives the height of a package of this module. Dependencies point downwards only: cmd -> server -> engine ->
-// model -> ced. Everything else under runtime/ is bookkeeping that builds and tests without the native library.
+// heights ranks the packages that stand on the native library. Dependencies point downwards only: cmd -> server -> engine
+// -> model -> ced. Everything else under runtime/ is bookkeeping that builds and tests without it.
+var heights = map[string]int{
+	"cuda":            1,
+	"runtime/model":   2,
+	"runtime/conform": 3,
+	"runtime/engine":  3,
+	"runtime/eval":    4,
+	"runtime/server":  4,
+}
+
+const program = 5 // cmd, bench, tools
+
+// layer is the height of a package of this module.
 func layer(pkg string) int {
-	switch rel := strings.TrimPrefix(pkg, module+"/"); {
-	case rel == "cuda":
-		return 1
-	case rel == "runtime/model" || strings.HasPrefix(rel, "runtime/model/"):
-		return 2
-	case rel == "runtime/engine" || strings.HasPrefix(rel, "runtime/engine/"):
-		return 3
-	case rel == "runtime/server" || strings.HasPrefix(rel, "runtime/server/"):
-		return 4
-	case strings.HasPrefix(rel, "runtime/"), strings.HasPrefix(rel, "testdata"):
-		return 0
-	default: // cmd, bench, tools
-		return 5
+	rel := strings.TrimPrefix(pkg, module+"/")
+	for dir := rel; dir != "."; dir = path.Dir(dir) {
+		if h, ok := heights[dir]; ok {
+			return h
+		}
 	}
+	if strings.HasPrefix(rel, "runtime/") || strings.HasPrefix(rel, "testdata/") {
+		return 0
+	}
+	return program
 }
 
 type goPackage struct {
@@ -88,7 +96,7 @@ func TestDependenciesPointDownwards(t *testing.T) {
 			switch from, to := layer(p.ImportPath), layer(dep); {
 			case to > from:
 				t.Errorf("%s imports %s, which is above it", p.ImportPath, dep)
-			case to == 5 && !strings.HasPrefix(dep, path.Dir(p.ImportPath)):
+			case to == program && !strings.HasPrefix(dep, path.Dir(p.ImportPath)):
 				t.Errorf("%s imports %s: nothing imports a program's package", p.ImportPath, dep)
 			}
 		}

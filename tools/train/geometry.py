@@ -3,8 +3,8 @@
 TEXT = dict(
     model_type="deepseek_v41_text", num_key_value_heads=1, hidden_act="silu", attention_bias=False, attention_dropout=0.0,
     tie_word_embeddings=False, n_shared_experts=1, scoring_func="sqrtsoftplus", topk_method="noaux_tc", norm_topk_prob=True,
-    vocab_size=2560, hidden_size=192, moe_intermediate_size=128, num_hidden_layers=6, num_attention_heads=4, head_dim=64,
-    qk_rope_head_dim=16, q_lora_rank=96, o_lora_rank=64, o_groups=2, swiglu_limit=10.0, rms_norm_eps=1e-20,
+    vocab_size=2560, hidden_size=128, moe_intermediate_size=96, num_hidden_layers=6, num_attention_heads=4, head_dim=64,
+    qk_rope_head_dim=16, q_lora_rank=64, o_lora_rank=64, o_groups=2, swiglu_limit=10.0, rms_norm_eps=1e-20,
     max_position_embeddings=131072, rope_theta=10000, n_routed_experts=8, num_experts_per_tok=2, routed_scaling_factor=1.5,
     sliding_window=32, compress_rope_theta=160000, kv_source_layer_ids=[1, 3], index_source_layer_ids=[1, 3, 4],
     index_n_heads=2, index_head_dim=32, index_topk=32, candidate_source_layer_id=3, candidate_topk_blocks=24,

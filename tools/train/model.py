@@ -38,18 +38,16 @@ def rope_freqs(dim, base, scaling=None):
 
 def rope_table(freqs, pos):
     ang = pos.double()[:, None] * freqs[None]
-    return torch.cos(ang).float(), torch.sin(ang).float()
+    return torch.polar(torch.ones_like(ang), ang).to(torch.complex64)
 
 
 def rope(x, table, inverse=False):
-    """x [B, S, ..., D], table of S positions: rotates the last 2*len(freqs) channels as adjacent pairs."""
-    co, si = table
-    n = 2 * co.shape[-1]
-    shape = (1, co.shape[0]) + (1,) * (x.dim() - 3) + (co.shape[1],)
-    co, si = co.view(shape), (-si if inverse else si).view(shape)
-    keep, rot = x[..., :-n], x[..., -n:].unflatten(-1, (-1, 2))
-    e, o = rot[..., 0], rot[..., 1]
-    return torch.cat([keep, torch.stack([e * co - o * si, e * si + o * co], -1).flatten(-2)], -1)
+    """x [B, S, ..., D], table [S, n]: rotates the last 2n channels as adjacent pairs."""
+    n = 2 * table.shape[-1]
+    t = table.view((1, len(table)) + (1,) * (x.dim() - 3) + (-1,))
+    keep, rot = x.split((x.shape[-1] - n, n), -1)
+    rot = torch.view_as_complex(rot.unflatten(-1, (-1, 2)).contiguous())
+    return torch.cat([keep, torch.view_as_real(rot * (t.conj() if inverse else t)).flatten(-2)], -1)
 
 
 def rms(x, w):
@@ -207,8 +205,7 @@ class Attention(nn.Module):
                 z = torch.logaddexp(near[:, some].logsumexp(-1, keepdim=True), f.logsumexp(-1, keepdim=True))
                 target = torch.exp(f - z).sum(2)
                 target = target / target.sum(-1, keepdim=True).clamp(min=1e-9)
-            t = (tab[0][some], tab[1][some])
-            score = self.indexer.scores(x[:, some], qa[:, some], fwd.keys, t, mode).masked_fill(hide, -1e30)
+            score = self.indexer.scores(x[:, some], qa[:, some], fwd.keys, tab[some], mode).masked_fill(hide, -1e30)
             kl = (target * (target.clamp(min=1e-9).log() - score.log_softmax(-1))).sum(-1)
             fwd.index_loss.append(kl.mean())
         if not mode.sparse:
@@ -254,18 +251,18 @@ class MoE(nn.Module):
         y = sh["w2"](act(F.silu(g.clamp(max=lim)) * u.clamp(-lim, lim), mode), mode)
         q = quant.fp4_weight if mode.weights else (lambda w: w)
         w1, w2, w3 = q(self.w1), q(self.w2), q(self.w3)
-        k = idx.shape[-1]
+        k, n = idx.shape[-1], len(self.w1)
         order = idx.flatten().argsort(stable=True)
-        counts = torch.bincount(idx.flatten(), minlength=len(w1))
+        counts = torch.bincount(idx.flatten(), minlength=n)
         if self.training:
             self.load += counts
-        rows = order // k
-        xs, ws, out = xa.index_select(0, rows), wt.flatten().index_select(0, order)[:, None], []
-        sizes = counts.tolist()
-        for xe, we, a, b, d in zip(xs.split(sizes), ws.split(sizes), w1.unbind(), w2.unbind(), w3.unbind()):
-            g, u = F.linear(xe, a), F.linear(xe, d)
-            out.append(F.linear(act(we * (F.silu(g.clamp(max=lim)) * u.clamp(-lim, lim)), mode), b))
-        return y.index_add(0, rows, torch.cat(out))
+        rows, owner, room = order // k, idx.flatten()[order], int(counts.max())
+        slot = owner * room + torch.arange(len(order)) - (counts.cumsum(0) - counts)[owner]
+        xe = xa.new_zeros(n * room, x.shape[-1]).index_copy(0, slot, xa.index_select(0, rows)).view(n, room, -1)
+        we = wt.new_zeros(n * room).index_copy(0, slot, wt.flatten().index_select(0, order)).view(n, room, 1)
+        g, u = torch.bmm(xe, w1.transpose(1, 2)), torch.bmm(xe, w3.transpose(1, 2))
+        out = torch.bmm(act(we * (F.silu(g.clamp(max=lim)) * u.clamp(-lim, lim)), mode), w2.transpose(1, 2))
+        return y.index_add(0, rows, out.flatten(0, 1).index_select(0, slot))
 
 
 class Engram(nn.Module):

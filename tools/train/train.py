@@ -6,7 +6,7 @@ One single-threaded process per rank; gradients are averaged over the ranks afte
 schedule depend on (seed, ranks, steps) only, unless --minutes ends the run early: then the schedule follows the clock.
 WORKDIR/state.pt is written every few minutes and resumed from if it exists; WORKDIR/log.jsonl gets a line per report.
 
-Stages, by progress p in 0..1: rows of 256 tokens with dense attention; from LONG on rows of 384; from SPARSE on top-k selection,
+Stages, by progress p in 0..1: rows of 128, then 256 tokens with dense attention; from LONG on rows of 384; from SPARSE on top-k selection,
 weight and cache quantisers, and some rows of 512 and 1024; from ACTS on FP8 activations too. The rate is flat, then falls.
 """
 import argparse
@@ -25,16 +25,16 @@ from evaluate import bits_per_byte, build, recall, rows
 from model import EXACT, Mode
 from optim import Optimizer
 
-LONG, SPARSE, ACTS, DECAY = 0.25, 0.4, 0.65, 0.4
+SHORT, LONG, SPARSE, ACTS, DECAY = 0.12, 0.3, 0.4, 0.65, 0.4
 
 
 def schedule(p, step):
     """(progress, step) -> (rows, tokens per row, mode, rate, recall share)"""
     mode = Mode(p >= SPARSE, p >= SPARSE, p >= SPARSE, p >= ACTS, 20 if p >= 0.9 else 5)
     rate = min(1.0, p / 0.015 + 0.05) * min(1.0, 0.03 + 0.97 * (1 - p) / (1 - DECAY))
-    b, n = (4, 256) if p < LONG else (3, 384)
+    b, n = (16, 128) if p < SHORT else (8, 256) if p < LONG else (5, 384)
     if p >= SPARSE:
-        b, n = {3: (2, 512), 6: (1, 1024)}.get(step % 8, (b, n))
+        b, n = {3: (4, 512), 6: (2, 1024)}.get(step % 8, (b, n))
     return b, n, mode, rate, 0.35 if p < SPARSE else 0.25
 
 

@@ -34,13 +34,13 @@ func newPrinter(con *console, in *input) *printer {
 
 func (p *printer) show(events []prompt.Event) error {
 	for _, e := range events {
-		if p.thought && e.Kind != prompt.Reasoning {
-			p.fresh()
+		if e.Kind != prompt.Reasoning {
+			p.endThought()
 		}
-		p.thought = e.Kind == prompt.Reasoning
 		var err error
 		switch e.Kind {
 		case prompt.Reasoning:
+			p.thought = true
 			if p.con.outTerminal {
 				err = p.write(e.Text, true)
 			} else {
@@ -76,6 +76,19 @@ func (p *printer) write(s string, dimmed bool) error {
 	return err
 }
 
+// endThought ends the line of the reasoning.
+func (p *printer) endThought() {
+	switch {
+	case !p.thought:
+		return
+	case p.con.outTerminal:
+		p.fresh()
+	default:
+		_, _ = io.WriteString(p.con.err, "\n")
+	}
+	p.thought = false
+}
+
 // fresh begins a new line.
 func (p *printer) fresh() {
 	if !p.newline {
@@ -85,6 +98,7 @@ func (p *printer) fresh() {
 
 // end leaves a terminal as it was found.
 func (p *printer) end() {
+	p.endThought()
 	if !p.con.outTerminal {
 		return
 	}

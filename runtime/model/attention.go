@@ -201,7 +201,7 @@ func (m *Model) indexArgs(s *config.Layer, rows ced.Addr) ced.CSA2IndexArgs {
 	a := ced.CSA2IndexArgs{
 		Rows: rows, Q: m.ws.iq, W: m.ws.iw, Freqs: m.freqCompressed, Sel: m.ws.sel, Workspace: m.ws.scratchIndex,
 		MaxRows: uint32(m.opt.StepRows), Heads: uint32(c.IndexHeads), RoPEDim: uint32(c.RopeDim), TopK: uint32(c.IndexTopK),
-		MaxGroups: uint32(m.opt.Context), Scale: indexScale(c),
+		Scale: indexScale(c),
 	}
 	if c.CandidateSource >= 0 {
 		a.Candidates, a.Block, a.MaxBlocks = m.ws.cand, uint32(c.CandidateBlock), uint32(c.CandidateTopKBlocks)
@@ -210,9 +210,11 @@ func (m *Model) indexArgs(s *config.Layer, rows ced.Addr) ced.CSA2IndexArgs {
 		a.KV = m.kvOf(s.KeySource)
 		a.KV.Ratio = uint32(s.Ratio)
 		a.Publish, a.Restrict = flag(s.CandidateSource), flag(s.Restricted)
-	} else if len(c.KVSources) > 0 {
+	} else if len(c.KVSources) > 0 { // the most that any layer needs
 		a.KV = m.kvOf(c.KVSources[len(c.KVSources)-1])
+		a.Publish = flag(c.CandidateSource >= 0)
 	}
+	a.MaxGroups = a.KV.MaxPages * a.KV.PageRows
 	return a
 }
 

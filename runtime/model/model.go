@@ -123,8 +123,11 @@ func (m *Model) openRows() int { return 2 + m.opt.DraftRows }
 func (m *Model) rowBytes() int { return m.cfg.WindowRowBytes() }
 
 func (m *Model) ring(layer int) ced.Addr {
-	return m.rings + ced.Addr(layer*m.opt.Slots*m.ringRows()*m.rowBytes())
+	return m.rings + ced.Addr(layer*m.ringBytes())
 }
+
+// ringBytes is one layer's rings, rounded up so that each layer's start is aligned.
+func (m *Model) ringBytes() int { return (m.opt.Slots*m.ringRows()*m.rowBytes() + 63) &^ 63 }
 
 // kvOf describes the pages of an owner layer to the kernels.
 func (m *Model) kvOf(layer int) ced.KV {
@@ -155,7 +158,7 @@ func (m *Model) allocate() error {
 		{&m.pages, m.pool.Pages() * m.layout.PageBytes},
 		{&m.pageTable, 4 * o.Slots * m.maxPages()},
 		{&m.windowStart, 4 * c.Layers * o.Slots},
-		{&m.rings, c.Layers * o.Slots * m.ringRows() * m.rowBytes()},
+		{&m.rings, c.Layers * m.ringBytes()},
 	} {
 		if *a.dst, err = m.alloc(a.n); err != nil {
 			return fmt.Errorf("KV cache for %d tokens: %w", o.KVTokens, err)

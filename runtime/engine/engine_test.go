@@ -74,7 +74,6 @@ func runAll(t *testing.T, i *Instance, jobs []*job) {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, j := range jobs {
-		j.watch(i.Config)
 		g, err := i.Submit(context.Background(), j.Request)
 		if err != nil {
 			t.Fatal(err)
@@ -113,8 +112,9 @@ func ragged(ids []int32) []*job {
 	}
 }
 
-func defaults(jobs []*job) []*job {
+func watched(c *config.Config, jobs []*job) []*job {
 	for _, j := range jobs {
+		j.watch(c)
 		if j.Sampling.TopP == 0 {
 			j.Sampling.TopP = 1
 		}
@@ -128,14 +128,14 @@ func TestARaggedBatchEqualsEachAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ids := goldenIDs(t, name)
 			alone := open(t, name, Setup{Backend: ced.CPU, Context: 128, Chunk: 128, Outputs: 129})
-			want := defaults(ragged(ids))
+			want := watched(alone.Config, ragged(ids))
 			for _, j := range want {
 				runAll(t, alone, []*job{j})
 			}
 			for _, s := range []Setup{{Slots: 7, Chunk: 128}, {Slots: 3, Chunk: 11, Threads: 2}, {Slots: 7, Chunk: 5, Threads: 1}} {
 				s.Backend, s.Context, s.Outputs = ced.CPU, 128, s.Chunk+s.Slots
 				together := open(t, name, s)
-				got := defaults(ragged(ids))
+				got := watched(together.Config, ragged(ids))
 				runAll(t, together, got)
 				for n := range got {
 					if why := differ(got[n], want[n]); why != "" {
@@ -244,7 +244,8 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 }
 
 func TestRequestsThatCannotRunAreRefused(t *testing.T) {
-	i := open(t, "base", Setup{Backend: ced.CPU, Context: 64}) // window 8
+	i := open(t, "base", Setup{Backend: ced.CPU, Context: 64, Outputs: 65}) // window 8
+	narrow := open(t, "base", Setup{Backend: ced.CPU, Context: 64})
 	ids := goldenIDs(t, "base")
 	row := func(int, []float32) error { return nil }
 	for _, c := range []struct {
@@ -267,6 +268,9 @@ func TestRequestsThatCannotRunAreRefused(t *testing.T) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})
+	}
+	if _, err := narrow.Submit(context.Background(), Request{Prompt: ids[:40], OnLogits: row}); err == nil || !strings.Contains(err.Error(), "which takes Outputs of 65") {
+		t.Errorf("more rows of logits than were planned: %v", err)
 	}
 }
 

@@ -145,6 +145,9 @@ func (r *Request) validate(e *Engine) error {
 			len(r.Prompt), total-len(r.Prompt), e.opt.Context)
 	}
 	if r.OnLogits != nil {
+		if o := e.model.Options(); r.LogitsFrom < len(r.Prompt)-1 && o.Outputs < e.opt.Chunk+o.Slots {
+			return fmt.Errorf("logits of several prompt rows: this engine was set up for %d a step, which takes Outputs of %d", o.Outputs, e.opt.Chunk+o.Slots)
+		}
 		first := model.NewPlan(e.model.Config(), r.Prefill, len(r.Prompt)).FirstLogits()
 		if r.LogitsFrom < first {
 			return fmt.Errorf("logits from position %d: prefill mode %s computes them from position %d on; use --prefill exact", r.LogitsFrom, r.Prefill, first)

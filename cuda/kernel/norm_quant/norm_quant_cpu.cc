@@ -1,4 +1,3 @@
-#include "kernel/lanes.h"
 #include "kernel/norm_quant/norm_quant.h"
 #include "kernel/row.h"
 #include "num/quant.h"
@@ -6,68 +5,63 @@
 namespace ced {
 namespace {
 
-CED_INLINE f32x16 abs16(const f32x16 &x) { return bits_as<f32x16>(bits_as<u32x16>(x) & 0x7FFFFFFFu); }
+// Loops over 16 lanes, which compilers turn into vectors; the lanes are joined by the tree of decode.h.
+float mean_square(const uint16_t *x, int64_t n) {
+  float lanes[16] = {};
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    for (int l = 0; l < 16; l++) lanes[l] += bf16_to_f32(x[i + l]) * bf16_to_f32(x[i + l]);
+  for (; i < n; i++) lanes[i % 16] += bf16_to_f32(x[i]) * bf16_to_f32(x[i]);
+  for (int d = 8; d > 0; d /= 2)
+    for (int l = 0; l < d; l++) lanes[l] += lanes[l + d];
+  return lanes[0] / static_cast<float>(n);
+}
 
 // act_quant32, with the maximum over lanes.
-CED_INLINE void quantise(const f32x16 &low, const f32x16 &high, uint8_t *codes, uint8_t *scale) {
-  float y[32], m[16];
-  store(y, low), store(y + 16, high);
-  store(m, max16(abs16(low), abs16(high)));
-  for (int d = 8; d > 0; d /= 2)
-    for (int i = 0; i < d; i++) m[i] = f32_max(m[i], m[i + d]);
-  const float s = act_scale(m[0]), inverse = 1.0f / s;
+void quantise(const float *y, uint8_t *codes, uint8_t *scale) {
+  float lanes[16];
+  for (int l = 0; l < 16; l++) lanes[l] = f32_max(f32_abs(y[l]), f32_abs(y[l + 16]));
+  const float s = act_scale(abs_max(lanes, 16)), inverse = 1.0f / s;
   for (int i = 0; i < 32; i++) codes[i] = f32_to_e4m3(y[i] * inverse);
   *scale = f32_to_e8m0(s);
 }
 
-CED_MULTIVERSION void norm_quant_row(const uint16_t *x, int64_t n, const char *weight, bool weight_f32,
-                                     float eps, uint16_t *y, uint8_t *codes, uint8_t *scales) {
-  float scale = 1;
-  const int64_t whole = n / 32 * 32;
-  if (weight != nullptr) {
-    f32x16 sum{};
-    for (int64_t i = 0; i < n / 16 * 16; i += 16) {
-      const f32x16 v = load_bf16(x + i);
-      sum += v * v;
-    }
-    float rest = 0;
-    for (int64_t i = n / 16 * 16; i < n; i++) rest += bf16_to_f32(x[i]) * bf16_to_f32(x[i]);
-    scale = f32_rsqrt((sum16(sum) + rest) / static_cast<float>(n) + eps);
+// y = bf16(w * (x * scale)) for n <= 32 channels from k on, as f32.
+void normalise(const ced_norm_quant_args &a, const uint16_t *x, int64_t k, int64_t n, float scale, float *y) {
+  float w[32];
+  const char *weight = at<const char>(a.weight);
+  if (a.weight_format == CED_F32) {
+    memcpy(w, weight + 4 * k, static_cast<size_t>(4 * n));
+  } else {
+    uint16_t h[32];
+    memcpy(h, weight + 2 * k, static_cast<size_t>(2 * n));
+    for (int64_t i = 0; i < n; i++) w[i] = bf16_to_f32(h[i]);
   }
-  for (int64_t i = 0; i < whole; i += 32) {
-    f32x16 v[2];
-    for (int h = 0; h < 2; h++) {
-      const int64_t k = i + 16 * h;
-      v[h] = load_bf16(x + k);
-      if (weight == nullptr) continue;
-      const f32x16 w =
-          weight_f32 ? load<f32x16>(weight + 4 * k)
-                     : bits_as<f32x16>(__builtin_convertvector(load<u16x16>(weight + 2 * k), u32x16) << 16);
-      v[h] = round_bf16(w * (v[h] * scale));
+  for (int64_t i = 0; i < n; i++) y[i] = bf16_round(w[i] * (bf16_to_f32(x[k + i]) * scale));
+}
+
+void norm_quant_row(const ced_norm_quant_args &a, int64_t r) {
+  const int64_t n = a.n;
+  const uint16_t *x = at<const uint16_t>(a.x) + r * n;
+  const float scale = a.weight != 0 ? f32_rsqrt(mean_square(x, n) + a.eps) : 1.0f;
+  for (int64_t k = 0; k < n; k += 32) {
+    const int64_t length = n - k < 32 ? n - k : 32;
+    float y[32];
+    if (a.weight != 0) {
+      normalise(a, x, k, length, scale, y);
+    } else {
+      for (int64_t i = 0; i < length; i++) y[i] = bf16_to_f32(x[k + i]);
     }
-    if (y != nullptr) store_bf16(y + i, v[0]), store_bf16(y + i + 16, v[1]);
-    if (codes != nullptr) quantise(v[0], v[1], codes + i, scales + i / 32);
-  }
-  for (int64_t i = whole; i < n; i++) {  // only y: codes need whole groups
-    const float v = bf16_to_f32(x[i]);
-    const auto w = [&] {
-      return weight_at(reinterpret_cast<uint64_t>(weight), weight_f32 ? CED_F32 : CED_BF16,
-                       static_cast<size_t>(i));
-    };
-    y[i] = f32_to_bf16(weight == nullptr ? v : w() * (v * scale));
+    if (a.y != 0)
+      for (int64_t i = 0; i < length; i++) at<uint16_t>(a.y)[r * n + k + i] = f32_to_bf16(y[i]);
+    if (a.codes != 0) quantise(y, at<uint8_t>(a.codes) + r * n + k, at<uint8_t>(a.scales) + (r * n + k) / 32);
   }
 }
 
 }  // namespace
 
 void norm_quant_cpu(ced_stream *s, const ced_norm_quant_args &a) {
-  const int64_t n = a.n;
-  parallel_for(s, row_count(a.rows), 1, [&](int64_t r, int64_t, int) {
-    norm_quant_row(at<const uint16_t>(a.x) + r * n, n, at<const char>(a.weight), a.weight_format == CED_F32,
-                   a.eps, a.y != 0 ? at<uint16_t>(a.y) + r * n : nullptr,
-                   a.codes != 0 ? at<uint8_t>(a.codes) + r * n : nullptr,
-                   at<uint8_t>(a.scales) + r * (n / 32));
-  });
+  parallel_for(s, row_count(a.rows), 1, [&](int64_t r, int64_t, int) { norm_quant_row(a, r); });
 }
 
 }  // namespace ced

@@ -146,15 +146,18 @@ func fit(prompt, maxTokens int, given bool, context, most int) (int, int, error)
 		context = min(most, max(defaultContext, prompt+maxTokens))
 	}
 	room := context - prompt
+	remedy := fmt.Sprintf("raise --context (this model takes up to %d)", most)
+	if context == most {
+		remedy = "this model takes no more"
+	}
 	if room < 1 {
-		return 0, 0, fmt.Errorf("the prompt has %d tokens and the context holds %d: shorten the prompt or raise --context (this model takes up to %d)", prompt, context, most)
+		return 0, 0, fmt.Errorf("the prompt has %d tokens and the context holds %d: shorten the prompt; %s", prompt, context, remedy)
 	}
 	if !given {
 		maxTokens = min(maxTokens, room)
 	}
 	if maxTokens > room {
-		return 0, 0, fmt.Errorf("the prompt of %d tokens and --max-tokens %d do not fit the context of %d: lower --max-tokens to %d or raise --context (this model takes up to %d)",
-			prompt, maxTokens, context, room, most)
+		return 0, 0, fmt.Errorf("the prompt of %d tokens and --max-tokens %d do not fit the context of %d: lower --max-tokens to %d; %s", prompt, maxTokens, context, room, remedy)
 	}
 	return context, maxTokens, nil
 }

@@ -135,8 +135,8 @@ func (f *Files) read(fsys fs.FS, cacheDir string) error {
 // Rows is the source of Engram row ids, nil for a model without Engram.
 func (f *Files) Rows() model.RowSource { return f.rows }
 
-// Banned lists the ids that must never be sampled: BOS, padding, image and noise placeholders, and what the tokenizer has
-// no text for.
+// Banned lists the ids that must never be sampled: BOS, padding, image and noise placeholders, tokens that the vocabulary
+// only reserves, and ids that the tokenizer has no text for.
 func (f *Files) Banned() []int {
 	c := f.Config
 	ids := []int{c.BOS, c.Pad}
@@ -150,7 +150,7 @@ func (f *Files) Banned() []int {
 		return ids
 	}
 	for _, t := range f.Tokenizer.Added() {
-		if t.ID != c.EOS && (strings.Contains(t.Content, "image") || strings.Contains(t.Content, "▁pad▁")) {
+		if t.ID != c.EOS && (placeholder(t.Content)) {
 			ids = append(ids, t.ID)
 		}
 	}
@@ -161,6 +161,16 @@ func (f *Files) Banned() []int {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// placeholder reports whether an added token stands for no text: padding, parts of images, reserved ids.
+func placeholder(spelling string) bool {
+	for _, part := range []string{"▁pad▁", "image", "place▁holder"} {
+		if strings.Contains(spelling, part) {
+			return true
+		}
+	}
+	return false
 }
 
 // Close closes the checkpoint.

@@ -14,13 +14,16 @@ CED_HD inline float e4m3_to_f32(uint8_t code) {
 
 // Nearest even, saturating at 448; the sign of zero is kept, NaN becomes the NaN code.
 CED_HD inline uint8_t f32_to_e4m3(float x) {
-  const uint32_t u = f32_bits(x), sign = (u >> 24) & 0x80u, mag = u & 0x7FFFFFFFu;
-  const float a = f32_min(f32_of(mag), 448.0f);
-  const uint32_t b = f32_bits(a);
+  const uint32_t u = f32_bits(x), sign = (u >> 24) & 0x80u, magnitude = u & 0x7FFFFFFFu;
+  const uint32_t b = magnitude < 0x43E00000u ? magnitude : 0x43E00000u;  // 448
   const uint32_t normal = ((b + 0x7FFFFu + ((b >> 20) & 1u)) >> 20) - (120u << 3);
-  const uint32_t small = f32_bits(a + 16384.0f) - f32_bits(16384.0f);  // an ulp of 2^14 is the subnormal step
-  const uint32_t code = a < 0x1p-6f ? small : normal;
-  return static_cast<uint8_t>((mag > 0x7F800000u ? 0x7Fu : code) | sign);
+  const uint32_t small =
+      f32_bits(f32_of(b) + 16384.0f) - f32_bits(16384.0f);  // 2^14's ulp is the subnormal step
+  // Masks, not branches: compilers make vectors of loops over this.
+  const uint32_t is_small = 0u - static_cast<uint32_t>(b < 0x3C800000u);  // 2^-6
+  const uint32_t is_nan = 0u - static_cast<uint32_t>(magnitude > 0x7F800000u);
+  const uint32_t code = (normal & ~is_small) | (small & is_small);
+  return static_cast<uint8_t>((code | (is_nan & 0x7Fu)) | sign);
 }
 
 }  // namespace ced

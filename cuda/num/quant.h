@@ -6,11 +6,15 @@
 
 namespace ced {
 
-// Largest magnitude of n values.
+// Largest magnitude of n values. Magnitudes order like their bits, and a maximum of integers has no order of
+// evaluation that a compiler must keep.
 CED_HD inline float abs_max(const float *x, int n) {
-  float m = 0;
-  for (int i = 0; i < n; i++) m = f32_max(m, f32_abs(x[i]));
-  return m;
+  uint32_t m = 0;
+  for (int i = 0; i < n; i++) {
+    const uint32_t u = f32_bits(x[i]) & 0x7FFFFFFFu;
+    m = u > m ? u : m;
+  }
+  return f32_of(m);
 }
 
 // The scale of a group of 32 whose largest magnitude is m (spec 3.2): a power of two, at least 2^-22.

@@ -1,3 +1,5 @@
+#include "kernel/dense_gemm/decode.h"
+#include "kernel/dense_gemm/tile.h"
 #include "kernel/norm_quant/norm_quant.h"
 #include "kernel/row.h"
 #include "num/quant.h"
@@ -6,7 +8,7 @@ namespace ced {
 namespace {
 
 // Loops over 16 lanes, which compilers turn into vectors; the lanes are joined by the tree of decode.h.
-float mean_square(const uint16_t *x, int64_t n) {
+CED_INLINE float mean_square(const uint16_t *x, int64_t n) {
   float lanes[16] = {};
   int64_t i = 0;
   for (; i + 16 <= n; i += 16)
@@ -17,17 +19,9 @@ float mean_square(const uint16_t *x, int64_t n) {
   return lanes[0] / static_cast<float>(n);
 }
 
-// act_quant32, with the maximum over lanes.
-void quantise(const float *y, uint8_t *codes, uint8_t *scale) {
-  float lanes[16];
-  for (int l = 0; l < 16; l++) lanes[l] = f32_max(f32_abs(y[l]), f32_abs(y[l + 16]));
-  const float s = act_scale(abs_max(lanes, 16)), inverse = 1.0f / s;
-  for (int i = 0; i < 32; i++) codes[i] = f32_to_e4m3(y[i] * inverse);
-  *scale = f32_to_e8m0(s);
-}
-
 // y = bf16(w * (x * scale)) for n <= 32 channels from k on, as f32.
-void normalise(const ced_norm_quant_args &a, const uint16_t *x, int64_t k, int64_t n, float scale, float *y) {
+CED_INLINE void normalise(const ced_norm_quant_args &a, const uint16_t *x, int64_t k, int64_t n, float scale,
+                          float *y) {
   float w[32];
   const char *weight = at<const char>(a.weight);
   if (a.weight_format == CED_F32) {
@@ -40,7 +34,7 @@ void normalise(const ced_norm_quant_args &a, const uint16_t *x, int64_t k, int64
   for (int64_t i = 0; i < n; i++) y[i] = bf16_round(w[i] * (bf16_to_f32(x[k + i]) * scale));
 }
 
-void norm_quant_row(const ced_norm_quant_args &a, int64_t r) {
+CED_INLINE void norm_quant_row(const ced_norm_quant_args &a, int64_t r) {
   const int64_t n = a.n;
   const uint16_t *x = at<const uint16_t>(a.x) + r * n;
   const float scale = a.weight != 0 ? f32_rsqrt(mean_square(x, n) + a.eps) : 1.0f;
@@ -54,14 +48,25 @@ void norm_quant_row(const ced_norm_quant_args &a, int64_t r) {
     }
     if (a.y != 0)
       for (int64_t i = 0; i < length; i++) at<uint16_t>(a.y)[r * n + k + i] = f32_to_bf16(y[i]);
-    if (a.codes != 0) quantise(y, at<uint8_t>(a.codes) + r * n + k, at<uint8_t>(a.scales) + (r * n + k) / 32);
+    if (a.codes != 0)
+      act_quant32(y, at<uint8_t>(a.codes) + r * n + k, at<uint8_t>(a.scales) + (r * n + k) / 32);
   }
 }
+
+#if CED_WIDE
+CED_AVX512 void row_avx512(const ced_norm_quant_args &a, int64_t r) { norm_quant_row(a, r); }
+CED_AVX2 void row_avx2(const ced_norm_quant_args &a, int64_t r) { norm_quant_row(a, r); }
+#endif
+void row_plain(const ced_norm_quant_args &a, int64_t r) { norm_quant_row(a, r); }
 
 }  // namespace
 
 void norm_quant_cpu(ced_stream *s, const ced_norm_quant_args &a) {
-  parallel_for(s, row_count(a.rows), 1, [&](int64_t r, int64_t, int) { norm_quant_row(a, r); });
+  auto *row = row_plain;
+#if CED_WIDE
+  row = simd_width() == 16 ? row_avx512 : simd_width() == 8 ? row_avx2 : row_plain;
+#endif
+  parallel_for(s, row_count(a.rows), 1, [&](int64_t r, int64_t, int) { row(a, r); });
 }
 
 }  // namespace ced

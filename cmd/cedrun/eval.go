@@ -30,12 +30,14 @@ func evalCommand(con *console) *cli.Command {
 			"by the model that has seen what its window holds before it. --stride sets how many tokens a window scores; the\n" +
 			"rest of it is repeated from the window before. In mode exact a window is one prefill. Modes cone and replay do\n" +
 			"not compute most rows of a prompt: there a window's repeated part is the prompt and the scored tokens are fed\n" +
-			"one by one as in decode. Compare modes at the same --context and --stride.\n\n" +
-			"--recall: cases [{distance_windows, prompt, answer}] from a file (default: recall.json of the model); an answer\n" +
-			"is right when greedy decoding writes exactly its tokens.\n\n" +
+			"one by one as in decode. Compare modes at the same --context and --stride. Without --text the text is the\n" +
+			"model's heldout.txt.\n\n" +
+			"--recall: cases [{distance_windows, prompt, answer}] from a file (default: the model's recall.json); an answer is\n" +
+			"right when greedy decoding writes exactly its tokens.\n\n" +
 			"Examples:\n" +
-			"  cedrun eval --text heldout.txt\n" +
-			"  cedrun eval --text heldout.txt --prefill replay --context 2048 --stride 1024\n" +
+			"  cedrun eval\n" +
+			"  cedrun eval --text book.txt\n" +
+			"  cedrun eval --text book.txt --prefill replay --context 2048 --stride 1024\n" +
 			"  cedrun eval --prefill exact --recall\n" +
 			"  cedrun eval -m DIR --recall cases.json",
 		Flags: flags(modelFlags(),
@@ -54,8 +56,8 @@ func evalCommand(con *console) *cli.Command {
 func (con *console) eval(c *cli.Context) error {
 	recall, file := c.Bool("recall"), c.Args().First()
 	switch {
-	case recall == c.IsSet("text"):
-		return errors.New("give --text FILE or --recall")
+	case recall && c.IsSet("text"):
+		return errors.New("--text and --recall: give one of them")
 	case file != "" && !recall:
 		return fmt.Errorf("unexpected argument %q: only --recall takes a file", file)
 	}
@@ -103,8 +105,7 @@ func (j *judge) start() (err error) {
 }
 
 func (j *judge) text(c *cli.Context) error {
-	name := c.String("text")
-	data, err := j.readFile("--text", name)
+	name, data, err := j.heldout(c)
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (j *judge) text(c *cli.Context) error {
 	}
 	ids := j.Tokenizer.Encode(data, tokenizer.Options{})
 	if len(ids) == 0 {
-		return fmt.Errorf("--text %s is empty", name)
+		return fmt.Errorf("%s is empty", name)
 	}
 	j.setup.Outputs = j.setup.Chunk + 1
 	if err := j.start(); err != nil {
@@ -136,7 +137,7 @@ func (j *judge) text(c *cli.Context) error {
 		return err
 	}
 	if l.Bytes != len(data) {
-		return fmt.Errorf("--text %s: the tokens stand for %d bytes, the file has %d", name, l.Bytes, len(data))
+		return fmt.Errorf("%s: the tokens stand for %d bytes, the file has %d", name, l.Bytes, len(data))
 	}
 	return j.printLoss(c, l, w, time.Since(began))
 }
@@ -225,15 +226,37 @@ func (j *judge) casesFile(name string) ([]byte, error) {
 		}
 		return data, nil
 	}
+	data, err := j.own("recall.json")
+	if err != nil {
+		return nil, fmt.Errorf("--recall: %w: give a file of cases", err)
+	}
+	return data, nil
+}
+
+// heldout reads the text that the user named, or the one that comes with the model.
+func (j *judge) heldout(c *cli.Context) (name, text string, err error) {
+	if name = c.String("text"); c.IsSet("text") {
+		text, err = j.readFile("--text", name)
+		return name, text, err
+	}
+	data, err := j.own("heldout.txt")
+	if err != nil {
+		return "", "", fmt.Errorf("%w: give --text FILE, or --recall", err)
+	}
+	return "heldout.txt", string(data), nil
+}
+
+// own reads a file of the model's directory.
+func (j *judge) own(name string) ([]byte, error) {
 	fsys := j.Source.FS
 	if fsys == nil {
 		fsys = os.DirFS(j.Source.Dir)
 	}
-	data, err := fs.ReadFile(fsys, "recall.json")
-	if err != nil {
-		return nil, fmt.Errorf("--recall: %s has no recall.json: give a file of cases", j.Source.Name())
+	data, err := fs.ReadFile(fsys, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no %s", j.Source.Name(), name)
 	}
-	return data, nil
+	return data, err
 }
 
 // encode gives the ids of a case. Its control tokens are meant as such: cases are written with the model in mind.

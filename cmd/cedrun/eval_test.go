@@ -97,6 +97,16 @@ func TestEvalRecallCountsByDistance(t *testing.T) {
 	}
 }
 
+func TestTheTextComesWithTheModel(t *testing.T) {
+	dir := copyModel(t, small(t))
+	if err := os.WriteFile(filepath.Join(dir, "heldout.txt"), []byte(sample120), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := succeed(t, "", "eval", "-m", dir); !strings.Contains(r.out, "bits per byte") {
+		t.Errorf("no table: %s", r.out)
+	}
+}
+
 func TestRecallCasesComeWithTheModel(t *testing.T) {
 	dir := copyModel(t, small(t))
 	cases := `{"cases": [{"distance_windows": 2, "prompt": "a", "answer": "b"}]}`

@@ -70,10 +70,9 @@ func (con *console) clear() {
 	}
 }
 
-// printJSON writes one value as indented JSON.
+// printJSON writes one value as one line of JSON.
 func (con *console) printJSON(v any) error {
 	e := json.NewEncoder(con.out)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
 	return e.Encode(v)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,6 +69,30 @@ func TestGenerateStreamsWhatJSONReports(t *testing.T) {
 	}
 	if o.Backend != "cpu" || o.Prefill != "replay" || o.Threads < 1 || o.Model != small(t) {
 		t.Errorf("%+v", o)
+	}
+}
+
+// Scripts rely on these names.
+func TestKeysOfTheJSONOutput(t *testing.T) {
+	r := succeed(t, "", "generate", "--json", "-m", small(t), "-p", "Hello", "--max-tokens", "2")
+	var got map[string]any
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		of   any
+		want []string
+	}{
+		{got, []string{"backend", "finish", "model", "prefill", "stats", "text", "threads", "token_ids"}},
+		{got["stats"], []string{"decode", "new_tokens", "prefill", "prompt_tokens"}},
+		{got["stats"].(map[string]any)["decode"], []string{"active_parameters", "seconds", "tokens", "tokens_per_second"}},
+	} {
+		if keys := slices.Sorted(maps.Keys(c.of.(map[string]any))); !slices.Equal(keys, c.want) {
+			t.Errorf("keys %v, want %v", keys, c.want)
+		}
+	}
+	if strings.Count(r.out, "\n") != 1 {
+		t.Errorf("not one line: %q", r.out)
 	}
 }
 

@@ -201,7 +201,7 @@ func TestFlagsComeFromTheEnvironment(t *testing.T) {
 	t.Setenv("CEDRUN_MAX_TOKENS", "3")
 	t.Setenv("CEDRUN_STOP", "a,b")
 	r := succeed(t, "", "generate", "-p", "x", "--json")
-	if !strings.Contains(r.out, `"new_tokens": 3`) {
+	if !strings.Contains(r.out, `"new_tokens":3,`) {
 		t.Errorf("CEDRUN_MAX_TOKENS was not read: %s", r.out)
 	}
 	t.Setenv("CEDRUN_THREADS", "many")

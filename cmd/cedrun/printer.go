@@ -19,6 +19,7 @@ const (
 type printer struct {
 	con     *console
 	colour  bool
+	echo    string // the raw prompt, shown before the text that reads on from it, once progress is out of the way
 	dimmed  bool
 	thought bool // the last event was reasoning
 	newline bool // the last byte on stdout was one
@@ -27,12 +28,18 @@ type printer struct {
 func newPrinter(con *console, in *input) *printer {
 	p := &printer{con: con, colour: con.outTerminal && os.Getenv("NO_COLOR") == "", newline: true}
 	if con.outTerminal && in.raw {
-		_ = p.write(in.echo, true) // so that the text reads on from it
+		p.echo = in.echo
 	}
 	return p
 }
 
 func (p *printer) show(events []prompt.Event) error {
+	if len(events) > 0 {
+		if err := p.write(p.echo, true); err != nil {
+			return fmt.Errorf("write text: %w", err)
+		}
+		p.echo = ""
+	}
 	for _, e := range events {
 		if e.Kind != prompt.Reasoning {
 			p.endThought()

@@ -86,6 +86,8 @@ var (
 	linearRule = within(">=99% equal, rest 1 bf16 ulp", 0.99, exact, oneULP)
 	stageRule  = within(">=97% within 1 bf16 ulp, all within 5% of rms", 0.97, oneULP, fivePct)
 	mixRule    = within("relative 1e-5", 1, relative(1e-5, 1e-7), relative(1e-5, 1e-7))
+	// the FFN's mixes see streams that were recomputed from the golden attention output
+	ffnMixRule = within("relative 1e-3, streams recomputed", 1, relative(1e-3, 1e-7), relative(1e-3, 1e-7))
 	routeRule  = within("relative 1e-4 or absolute 1e-5", 1, relative(1e-4, 1e-5), relative(1e-4, 1e-5))
 	logitsRule = within("1e-4 of row rms", 1, rowRMS, rowRMS)
 	scoreRule  = rule{">=99% equal, rest 1 bf16 ulp of the row's largest", judgeScores}
@@ -128,8 +130,10 @@ func subLayerRule(name string) rule {
 		return linearRule
 	case "attn_out", "ffn_out":
 		return stageRule
-	case "hc_attn_pre", "hc_attn_post", "hc_attn_comb", "hc_ffn_pre", "hc_ffn_post", "hc_ffn_comb", "pre_out":
+	case "hc_attn_pre", "hc_attn_post", "hc_attn_comb":
 		return mixRule
+	case "hc_ffn_pre", "hc_ffn_post", "hc_ffn_comb", "pre_out":
+		return ffnMixRule
 	case "route_w":
 		return routeRule
 	case "logits":

@@ -19,56 +19,67 @@ struct KeyTile {
 namespace {
 
 // Twice the value of e2m1 codes 0..15: 0 1 2 3 4 6 8 12 and their negatives.
-CED_INLINE i16x32 twice_e2m1(const i16x32 &code) {
-  const i16x32 m = code & 7;
-  const i16x32 v = m + ((m > 4) & (m - 4)) + ((m > 6) & 2);
-  const i16x32 sign = -(code >> 3);
-  return (v ^ sign) - sign;
+template <int W>
+CED_INLINE i16<W> twice_e2m1(const i16<W> &code) {
+  typedef i16<W> V;
+  const V m = code & int16_t{7}, none = {};
+  const V past4 = where_less(V::of(int16_t{4}), m, m - int16_t{4}, none);
+  const V past6 = where_less(V::of(int16_t{6}), m, V::of(int16_t{2}), none);
+  const V sign = none - (code >> 3);
+  return ((m + past4 + past6) ^ sign) - sign;
 }
 
-CED_INLINE i16x32 splat_pair(int32_t pair) { return bits_as<i16x32>(i32x16{} + pair); }
-
-}  // namespace
-
-CED_MULTIVERSION void csa2_index_decode(const KvRow *rows, int dim, KeyTile *tile) {
-  for (int w = 0; w < dim / 8; w++) {
-    alignas(64) uint32_t word[kKeys];
-    for (int i = 0; i < kKeys; i++) memcpy(&word[i], rows[i].index_codes + 4 * w, 4);
-    const i16x32 x = load<i16x32>(word);
-    for (int n = 0; n < 4; n++) store(tile->pairs[4 * w + n], twice_e2m1((x >> (4 * n)) & 15));
-  }
-  for (int b = 0; b < dim / 32; b++)
-    for (int i = 0; i < kKeys; i++) tile->scales[b][i] = e8m0_to_f32(rows[i].index_scales[b]);
+// A pair of channels in every key's lane. One expression from scalar to vector: GCC builds i32<W>::of() by lanes here.
+template <int W>
+CED_INLINE i16<W> splat_pair(int32_t pair) {
+  i16<W> r;
+  for (int i = 0; i < 16 / W; i++) r.v[i] = (typename i16<W>::V)(typename i32<W>::V{} + pair);
+  return r;
 }
 
-// Scores of one query against the tile. q [heads][dim/2] pairs, q_scales [heads][dim/32] (a quarter of the scale, for
-// the doubled values of both sides), w [heads]; heads is a multiple of kHeadTile.
-CED_MULTIVERSION void csa2_index_score(const KeyTile &tile, const int32_t *q, const float *q_scales,
-                                       const float *w, int heads, int dim, Score *out) {
-  f32x16 total = {};
-  for (int h = 0; h < heads; h += kHeadTile) {
-    f32x16 dot[kHeadTile] = {};
-    for (int b = 0; b < dim / 32; b++) {
-      i16x32 sum[kHeadTile] = {};  // at most 16 products of at most 144
-      for (int p = b * kPairs; p < (b + 1) * kPairs; p++) {
-        const i16x32 k = load<i16x32>(tile.pairs[p]);
-        for (int i = 0; i < kHeadTile; i++) sum[i] += k * splat_pair(q[(h + i) * (dim / 2) + p]);
-      }
-      const f32x16 key_scale = load<f32x16>(tile.scales[b]);
-      for (int i = 0; i < kHeadTile; i++) {
-        const i32x16 both = bits_as<i32x16>(sum[i]), one = ((both << 16) >> 16) + (both >> 16);
-        dot[i] += __builtin_convertvector(one, f32x16) * q_scales[(h + i) * (dim / 32) + b] * key_scale;
-      }
+struct DecodeKeys {
+  template <int W>
+  static CED_INLINE void run(const KvRow *rows, int dim, KeyTile *tile) {
+    for (int w = 0; w < dim / 8; w++) {
+      alignas(64) uint32_t word[kKeys];
+      for (int i = 0; i < kKeys; i++) memcpy(&word[i], rows[i].index_codes + 4 * w, 4);
+      const auto x = load<i16<W>>(word);
+      for (int n = 0; n < 4; n++) store(tile->pairs[4 * w + n], twice_e2m1((x >> (4 * n)) & int16_t{15}));
     }
-    for (int i = 0; i < kHeadTile; i++) total += round_bf16(max16(round_bf16(dot[i]), f32x16{}) * w[h + i]);
+    for (int b = 0; b < dim / 32; b++)
+      for (int i = 0; i < kKeys; i++) tile->scales[b][i] = e8m0_to_f32(rows[i].index_scales[b]);
   }
-  u32x16 u = bits_as<u32x16>(round_bf16(total)) >> 16;
-  u = u == 0x8000u ? u32x16{} : u;
-  const u32x16 flip = bits_as<u32x16>(u > 0x7FFFu) & 0x7FFFu;
-  store(out, __builtin_convertvector(u ^ (flip | 0x8000u), u16x16));
-}
+};
 
-namespace {
+// Scores of one query against the tile. q [heads][dim/2] pairs, q_scales [heads][dim/32] (a quarter of the scale,
+// for the doubled values of both sides), w [heads]; heads is a multiple of kHeadTile.
+struct ScoreKeys {
+  template <int W>
+  static CED_INLINE void run(const KeyTile *tile, const int32_t *q, const float *q_scales, const float *w,
+                             int heads, int dim, Score *out) {
+    f32<W> total = {};
+    for (int h = 0; h < heads; h += kHeadTile) {
+      f32<W> dot[kHeadTile] = {};
+      for (int b = 0; b < dim / 32; b++) {
+        i16<W> products[kHeadTile] = {};  // at most 16 of at most 144 in a lane
+        for (int p = b * kPairs; p < (b + 1) * kPairs; p++) {
+          const auto k = load<i16<W>>(tile->pairs[p]);
+          for (int i = 0; i < kHeadTile; i++) products[i] += k * splat_pair<W>(q[(h + i) * (dim / 2) + p]);
+        }
+        const auto key_scale = load<f32<W>>(tile->scales[b]);
+        for (int i = 0; i < kHeadTile; i++) {
+          const i32<W> both = bits_as<int32_t>(products[i]), one = ((both << 16) >> 16) + (both >> 16);
+          dot[i] += to_f32(one) * q_scales[(h + i) * (dim / 32) + b] * key_scale;
+        }
+      }
+      for (int i = 0; i < kHeadTile; i++)
+        total += round_bf16(larger(round_bf16(dot[i]), f32<W>{}) * w[h + i]);
+    }
+    uint16_t bits[kKeys];
+    store_bf16(bits, total);
+    for (int i = 0; i < kKeys; i++) out[i] = score_of(bits[i]);
+  }
+};
 
 // Rows of one tile and what has to be done for each.
 struct Tile {
@@ -144,13 +155,13 @@ struct Tile {
       KvRow rows_of[kKeys];
       for (int l = 0; l < kKeys; l++)  // lanes past the end repeat the last key
         rows_of[l] = kv_row(a.kv, slot[t0], group(t0, std::min(i + l, end - 1)));
-      csa2_index_decode(rows_of, dim, &keys);
+      vectorised<DecodeKeys>(rows_of, dim, &keys);
       for (int t = t0; t < t1; t++) {
         const auto u = static_cast<uint64_t>(t);
         if (scored[t] <= i) continue;
-        csa2_index_score(keys, scratch.codes<int32_t>(u), scratch.scales(u, a.kv.index_dim),
-                         scratch.weights(u, a.kv.index_dim), static_cast<int>(scratch.heads), dim,
-                         scratch.scores(u) + i);
+        vectorised<ScoreKeys>(&keys, scratch.codes<int32_t>(u), scratch.scales(u, a.kv.index_dim),
+                              scratch.weights(u, a.kv.index_dim), static_cast<int>(scratch.heads), dim,
+                              scratch.scores(u) + i);
       }
     }
   }

@@ -3,21 +3,27 @@
 
 namespace ced {
 
-CED_MULTIVERSION void mhc_collapse_row(const uint16_t *h, const float *pre, int64_t n, int64_t dim,
-                                       uint16_t *x) {
-  for (int64_t d = 0; d < dim; d += kLanes) {
-    f32x16 sum = load_bf16(h + d) * pre[0];
-    for (int64_t j = 1; j < n; j++) sum += load_bf16(h + j * dim + d) * pre[j];
-    store_bf16(x + d, sum);
+namespace {
+
+struct Collapse {
+  template <int W>
+  static CED_INLINE void run(const uint16_t *h, const float *pre, int64_t n, int64_t dim, uint16_t *x) {
+    for (int64_t d = 0; d < dim; d += kLanes) {
+      f32<W> total = load_bf16<W>(h + d) * pre[0];
+      for (int64_t j = 1; j < n; j++) total += load_bf16<W>(h + j * dim + d) * pre[j];
+      store_bf16(x + d, total);
+    }
   }
-}
+};
+
+}  // namespace
 
 void mhc_collapse_cpu(ced_stream *s, const ced_mhc_collapse_args &a) {
   const int64_t n = a.streams, dim = a.dim;
   parallel_for(s, row_count(a.rows), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; r++)
-      mhc_collapse_row(at<const uint16_t>(a.h) + r * n * dim, at<const float>(a.pre) + r * n, n, dim,
-                       at<uint16_t>(a.x) + r * dim);
+      vectorised<Collapse>(at<const uint16_t>(a.h) + r * n * dim, at<const float>(a.pre) + r * n, n, dim,
+                           at<uint16_t>(a.x) + r * dim);
   });
 }
 

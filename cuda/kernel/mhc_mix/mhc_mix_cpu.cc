@@ -6,32 +6,42 @@ namespace ced {
 
 constexpr int kTile = 4;  // rows of h by rows of fn
 
-// dot[i][j] = h row i . fn row j for a full tile; unused places may repeat a row.
-CED_MULTIVERSION void mhc_mix_dots(const uint16_t *const *h, const float *const *fn, int64_t width,
-                                   float (*dot)[kTile]) {
-  f32x16 sum[kTile][kTile] = {};
-  for (int64_t k = 0; k < width; k += kLanes) {
-    f32x16 x[kTile];
-    for (int i = 0; i < kTile; i++) x[i] = load_bf16(h[i] + k);
-    for (int j = 0; j < kTile; j++) {
-      const f32x16 w = load<f32x16>(fn[j] + k);
-      for (int i = 0; i < kTile; i++) sum[i][j] += x[i] * w;
-    }
-  }
-  for (int i = 0; i < kTile; i++)
-    for (int j = 0; j < kTile; j++) dot[i][j] = sum16(sum[i][j]);
-}
-
-CED_MULTIVERSION float mhc_mix_squares(const uint16_t *h, int64_t width) {
-  f32x16 sum = {};
-  for (int64_t k = 0; k < width; k += kLanes) {
-    const f32x16 x = load_bf16(h + k);
-    sum += x * x;
-  }
-  return sum16(sum);
-}
-
 namespace {
+
+// dot[i][j] = h row i . fn row j for a full tile; unused places may repeat a row.
+struct Dots {
+  template <int W>
+  static CED_INLINE void run(const uint16_t *const *h, const float *const *fn, int64_t width,
+                             float (*dot)[kTile]) {
+    constexpr int S = kRegisterTile<W>;
+    for (int i0 = 0; i0 < kTile; i0 += S)
+      for (int j0 = 0; j0 < kTile; j0 += S) {
+        f32<W> total[S][S] = {};
+        for (int64_t k = 0; k < width; k += kLanes) {
+          f32<W> x[S];
+          for (int i = 0; i < S; i++) x[i] = load_bf16<W>(h[i0 + i] + k);
+          for (int j = 0; j < S; j++) {
+            const auto w = load<f32<W>>(fn[j0 + j] + k);
+            for (int i = 0; i < S; i++) total[i][j] += x[i] * w;
+          }
+        }
+        for (int i = 0; i < S; i++)
+          for (int j = 0; j < S; j++) dot[i0 + i][j0 + j] = sum(total[i][j]);
+      }
+  }
+};
+
+struct Squares {
+  template <int W>
+  static CED_INLINE float run(const uint16_t *h, int64_t width) {
+    f32<W> total = {};
+    for (int64_t k = 0; k < width; k += kLanes) {
+      const f32<W> x = load_bf16<W>(h + k);
+      total += x * x;
+    }
+    return sum(total);
+  }
+};
 
 // Where projection o of row r is kept until the row is finished: the row's own outputs hold (2+n)*n values.
 float *raw(const ced_mhc_mix_args &a, int64_t r, int64_t o) {
@@ -57,14 +67,14 @@ void mhc_mix_cpu(ced_stream *s, const ced_mhc_mix_args &a) {
         fn[i] = at<const float>(a.fn) + (o0 + i < outputs ? o0 + i : o0) * width;
       }
       float dot[kTile][kTile];
-      mhc_mix_dots(h, fn, width, dot);
+      vectorised<Dots>(h, fn, width, dot);
       for (int64_t i = 0; i < kTile && r0 + i < rows; i++)
         for (int64_t j = 0; j < kTile && o0 + j < outputs; j++) *raw(a, r0 + i, o0 + j) = dot[i][j];
     }
   });
   parallel_for(s, rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; r++) {
-      const float mean = mhc_mix_squares(streams + r * width, width) / static_cast<float>(width);
+      const float mean = vectorised<Squares>(streams + r * width, width) / static_cast<float>(width);
       const float norm = f32_rsqrt(mean + a.norm_eps);
       float m[(2 + kMaxStreams) * kMaxStreams];
       for (int64_t o = 0; o < outputs; o++) m[o] = *raw(a, r, o) * norm;

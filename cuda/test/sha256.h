@@ -12,7 +12,9 @@ inline std::string sha256(const void *data, size_t size) {
   // The first 32 bits of the fractional parts of the square and cube roots of the first primes.
   std::array<uint32_t, 8> h{};
   std::array<uint32_t, 64> k{};
-  const auto fraction = [](long double root) { return static_cast<uint32_t>((root - floorl(root)) * 0x1p32L); };
+  const auto fraction = [](long double root) {
+    return static_cast<uint32_t>((root - floorl(root)) * 0x1p32L);
+  };
   size_t primes = 0;
   for (unsigned n = 2; primes < 64; n++) {
     bool prime = true;

@@ -29,8 +29,8 @@ test-go: all
 
 lint: all $(CLANG_FORMAT)
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "make fmt mends these"; exit 1; }
-	go vet ./... && $(STATICCHECK) ./...
 	$(CLANG_FORMAT) --dry-run --Werror $(NATIVE)
+	go vet ./... && $(STATICCHECK) ./...
 	sh tools/symbols.sh
 fmt: $(CLANG_FORMAT)
 	gofmt -w . && $(CLANG_FORMAT) -i $(NATIVE)

@@ -15,11 +15,12 @@ func newApp(con *console) *cli.App {
 	for _, c := range commands {
 		c.OnUsageError = usageError
 	}
+	withSettings(commands)
 	return &cli.App{
 		Name:  "cedrun",
 		Usage: "run DeepSeek-V4.1-Flash and models of its architecture on one machine",
 		Description: "cedrun generate -p TEXT writes text with the embedded demo model; --model DIR takes a checkpoint in the\n" +
-			"released layout. Every flag can be set by CEDRUN_<FLAG>, for example CEDRUN_MODEL=DIR.",
+			"released layout.\n\n" + configHelp,
 		Version:                   version(),
 		Commands:                  commands,
 		Reader:                    con.in,

@@ -17,6 +17,7 @@ const (
 	groupSample  = "Sampling"
 	groupCompute = "Computation"
 	groupOutput  = "Output"
+	groupConfig  = "Configuration"
 )
 
 func env(flag string) []string {

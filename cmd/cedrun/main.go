@@ -1,8 +1,9 @@
 // Command cedrun runs DeepSeek-V4.1-Flash and models of its architecture: text in, text out, and the tools to judge
 // what was computed.
 //
-// One file per subcommand. Every flag can also be set by the environment variable CEDRUN_<FLAG>. Messages and progress
-// go to stderr, results to stdout. Exit status: 0, 1 for any error (one sentence on stderr), 130 after Ctrl-C.
+// One file per subcommand. Every flag can also be set by the environment variable CEDRUN_<FLAG> or in the config file
+// (settings.go). Messages and progress go to stderr, results to stdout. Exit status: 0, 1 for any error (one sentence on
+// stderr), 130 after Ctrl-C.
 package main
 
 import (

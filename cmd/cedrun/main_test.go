@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		workDir = dir
 		os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+		os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
 		return m.Run()
 	}())
 }

@@ -39,6 +39,38 @@ func (s Source) Name() string {
 	return s.Dir
 }
 
+// check insists on a directory.
+func (s Source) check() error {
+	if s.FS != nil {
+		return nil
+	}
+	if st, err := os.Stat(s.Dir); err != nil {
+		return fmt.Errorf("model directory: %w", err)
+	} else if !st.IsDir() {
+		return fmt.Errorf("model %s is a file: give the directory that holds config.json and the safetensors shards", s.Dir)
+	}
+	return nil
+}
+
+// Tokenizer reads tokenizer.json, alone of all files. It is nil when the checkpoint has none.
+func (s Source) Tokenizer() (*tokenizer.Tokenizer, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	data, err := fs.ReadFile(s.fs(), "tokenizer.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: read tokenizer.json: %w", s.Name(), err)
+	}
+	t, err := tokenizer.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: tokenizer.json: %w", s.Name(), err)
+	}
+	return t, nil
+}
+
 // Setup says how to run a checkpoint.
 type Setup struct {
 	Backend  ced.Kind
@@ -50,6 +82,8 @@ type Setup struct {
 	KVTokens int // tokens of KV cache in all; 0 = Slots * Context
 	NoMap    bool
 	CacheDir string // for derived Engram maps; "" = none
+	// NoSelfTest starts without trying the kernels and the model first.
+	NoSelfTest bool
 }
 
 // Files are the parts of an opened checkpoint that need no backend.
@@ -64,12 +98,8 @@ type Files struct {
 
 // OpenFiles opens and checks a checkpoint: config, census, tokenizer, Engram map. Nothing is computed yet.
 func OpenFiles(src Source, noMap bool, cacheDir string) (*Files, error) {
-	if src.FS == nil {
-		if st, err := os.Stat(src.Dir); err != nil {
-			return nil, fmt.Errorf("model directory: %w", err)
-		} else if !st.IsDir() {
-			return nil, fmt.Errorf("model %s is a file: give the directory that holds config.json and the safetensors shards", src.Dir)
-		}
+	if err := src.check(); err != nil {
+		return nil, err
 	}
 	fsys := src.fs()
 	data, err := fs.ReadFile(fsys, "config.json")
@@ -99,17 +129,11 @@ func (f *Files) read(fsys fs.FS, cacheDir string) error {
 	if f.Report, err = f.Checkpoint.Check(f.Config); err != nil {
 		return err
 	}
-	data, err := fs.ReadFile(fsys, "tokenizer.json")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: read tokenizer.json: %w", f.Source.Name(), err)
+	if f.Tokenizer, err = f.Source.Tokenizer(); err != nil {
+		return err
 	}
-	if err == nil {
-		if f.Tokenizer, err = tokenizer.Parse(data); err != nil {
-			return fmt.Errorf("%s: tokenizer.json: %w", f.Source.Name(), err)
-		}
-		if f.Tokenizer.VocabSize() > f.Config.VocabSize {
-			return fmt.Errorf("%s: tokenizer.json has %d tokens, the model %d: they belong to different models", f.Source.Name(), f.Tokenizer.VocabSize(), f.Config.VocabSize)
-		}
+	if f.Tokenizer != nil && f.Tokenizer.VocabSize() > f.Config.VocabSize {
+		return fmt.Errorf("%s: tokenizer.json has %d tokens, the model %d: they belong to different models", f.Source.Name(), f.Tokenizer.VocabSize(), f.Config.VocabSize)
 	}
 	c := f.Config.Engram
 	if len(c.Layers) == 0 {
@@ -180,9 +204,10 @@ func (f *Files) Close() error { return f.Checkpoint.Close() }
 type Instance struct {
 	*Files
 	*Engine
-	Setup  Setup
-	stream *ced.Stream
-	model  *model.Model
+	Setup    Setup
+	SelfTest SelfTest
+	stream   *ced.Stream
+	model    *model.Model
 }
 
 // Open opens a checkpoint and starts an engine on it.
@@ -249,6 +274,13 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 		return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
 	}
 	i := &Instance{Files: f, Setup: setup, stream: s, model: m}
+	if !setup.NoSelfTest {
+		if i.SelfTest, err = f.selfTest(m, s); err != nil {
+			m.Close()
+			s.Close()
+			return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
+		}
+	}
 	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk})
 	return i, nil
 }

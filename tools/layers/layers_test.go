@@ -22,12 +22,13 @@ const module = "cedrun"
 // heights ranks the packages that stand on the native library. Dependencies point downwards only: cmd -> server -> engine
 // -> model -> ced. Everything else under runtime/ is bookkeeping that builds and tests without it.
 var heights = map[string]int{
-	"cuda":            1,
-	"runtime/model":   2,
-	"runtime/conform": 3,
-	"runtime/engine":  3,
-	"runtime/eval":    4,
-	"runtime/server":  4,
+	"cuda":             1,
+	"runtime/model":    2,
+	"runtime/conform":  3,
+	"runtime/selftest": 3,
+	"runtime/engine":   3,
+	"runtime/eval":     4,
+	"runtime/server":   4,
 }
 
 const program = 5 // cmd, bench, tools

@@ -1,0 +1,9 @@
+// Package selftest refuses to start on a back end or a model that computes nonsense.
+//
+// Kernels runs every kernel of a stream on a small fixed input and compares it with the scalar reference body: it
+// notices a miscompiled library, a machine whose vector unit or device misbehaves, or a driver that returns zeros, and
+// names the kernel. Model feeds a known prompt to a loaded model: logits that are not finite are refused with the
+// sub-layer where that began, and so is another answer than the checkpoint's own selftest.json expects.
+//
+// Both take a few milliseconds together. They are no proof of correctness: that is package conform.
+package selftest

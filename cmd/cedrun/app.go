@@ -83,6 +83,7 @@ func (con *console) action(args int, body func(c *cli.Context) error) cli.Action
 		if err := con.logTo(c.String("log-level")); err != nil {
 			return err
 		}
+		con.noSelfTest = c.Bool("no-self-test")
 		return body(c)
 	}
 }

@@ -19,6 +19,8 @@ type console struct {
 
 	inTerminal, outTerminal, errTerminal bool
 
+	noSelfTest bool
+
 	mu       sync.Mutex // of progress, which the engine's goroutine draws too
 	progress bool       // a progress line stands on stderr
 }

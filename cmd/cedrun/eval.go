@@ -48,7 +48,7 @@ func evalCommand(con *console) *cli.Command {
 				intFlag(groupCompute, "context", 0, 2, "2048 for text, what the longest case needs for recall", "windows of `N` tokens"),
 				intFlag(groupCompute, "chunk", promptChunk, 1, "", "prefill `N` tokens a step"),
 				prefillFlag("", "exact for text, replay for recall"),
-			}, computeFlags(), outputFlags("print the result as JSON")),
+			}, engineFlags(), outputFlags("print the result as JSON")),
 		Action: con.action(1, con.eval),
 	}
 }

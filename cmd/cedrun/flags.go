@@ -69,6 +69,13 @@ func computeFlags() []cli.Flag {
 	}
 }
 
+// engineFlags are those of a command that starts an engine.
+func engineFlags() []cli.Flag {
+	return flags(computeFlags(), []cli.Flag{
+		boolFlag(groupCompute, "no-self-test", "start without trying every kernel, and a small model's known prompt, first (a few milliseconds)"),
+	})
+}
+
 // prefillFlag has the default mode, or, if it depends, a text that says so.
 func prefillFlag(mode, auto string) *cli.StringFlag {
 	return withDefault(stringFlag(groupCompute, "prefill", mode,

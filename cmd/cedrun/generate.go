@@ -36,7 +36,7 @@ func generateCommand(con *console) *cli.Command {
 			[]cli.Flag{
 				intFlag(groupCompute, "context", 0, 1, "8192, or what they need", "room for `N` tokens of prompt and text together"),
 				prefillFlag(model.Replay.String(), "replay"),
-			}, computeFlags(),
+			}, engineFlags(),
 			[]cli.Flag{boolFlag(groupOutput, "stats", "print tokens, seconds and active parameters of prefill and decode")},
 			outputFlags("print one JSON object at the end: text, reasoning, tool_calls, token_ids, finish, stats")),
 		Action: con.action(0, con.generate),

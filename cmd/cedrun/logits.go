@@ -32,7 +32,7 @@ func logitsCommand(con *console) *cli.Command {
 				intFlag(groupCompute, "chunk", 0, 1, "all, 1024 at most", "prefill `N` tokens a step"),
 				intFlag(groupCompute, "decode-from", 0, 1, "none", "feed the tokens from position `K` on by decode steps, one at a time"),
 				prefillFlag(model.Exact.String(), "exact"),
-			}, computeFlags(),
+			}, engineFlags(),
 			[]cli.Flag{
 				stringFlag(groupOutput, "out", "", "the safetensors `FILE` to write", "o"),
 				intFlag(groupOutput, "from", 0, 0, "the first that the mode computes", "begin at `POSITION`"),

@@ -61,7 +61,17 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	}
 	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.KV).Int64("windows", p.Windows).
 		Int("kv_tokens", p.KVTokens).Int64("available", p.Available).Stringer("backend", setup.Backend).Msg("plan, in bytes")
-	return engine.Start(f, setup)
+	setup.NoSelfTest = con.noSelfTest
+	i, err := engine.Start(f, setup)
+	if err != nil {
+		return nil, err
+	}
+	if t := i.SelfTest; t.Warning != "" {
+		con.log.Warn().Msg(t.Warning)
+	} else {
+		con.log.Info().Int64("us", t.Took.Microseconds()).Bool("model", t.Model).Bool("skipped", setup.NoSelfTest).Msg("self-test")
+	}
+	return i, nil
 }
 
 // backend reads --backend. auto is the CPU in a build without CUDA.

@@ -85,8 +85,12 @@ func prefillFlag(mode, auto string) *cli.StringFlag {
 func outputFlags(json string) []cli.Flag {
 	return []cli.Flag{
 		boolFlag(groupOutput, "json", json),
-		stringFlag(groupOutput, "log-level", "warn", "messages on stderr from `LEVEL` on: trace, debug, info, warn, error or disabled"),
+		logFlag(),
 	}
+}
+
+func logFlag() cli.Flag {
+	return stringFlag(groupOutput, "log-level", "warn", "messages on stderr from `LEVEL` on: trace, debug, info, warn, error or disabled")
 }
 
 func flags(groups ...[]cli.Flag) []cli.Flag { return slices.Concat(groups...) }

@@ -87,7 +87,7 @@ func (con *console) generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ask, err := con.readAsk(c)
+	ask, err := con.readAsk(c, true)
 	if err != nil {
 		return err
 	}

@@ -15,12 +15,23 @@ import (
 )
 
 func inputFlags() []cli.Flag {
-	return []cli.Flag{
+	return flags(chatInputFlags(), []cli.Flag{
+		boolFlag(groupInput, "raw", "no chat template: BOS, then exactly the tokens of the text, in which nothing is a control token; what the model writes is not parsed either"),
+		boolFlag(groupInput, "no-bos", "with --raw: do not begin with BOS"),
+	})
+}
+
+// chatInputFlags are those of a prompt in the chat template.
+func chatInputFlags() []cli.Flag {
+	return flags([]cli.Flag{
 		stringFlag(groupInput, "prompt", "", "the `TEXT` to answer or to continue", "p"),
 		stringFlag(groupInput, "prompt-file", "", "read the prompt from `FILE`; - is stdin"),
 		stringFlag(groupInput, "messages", "", "read a conversation from `FILE.json`: an array of messages, or an object with messages, tools, response_format, thinking, effort; - is stdin"),
-		boolFlag(groupInput, "raw", "no chat template: BOS, then exactly the tokens of the text, in which nothing is a control token; what the model writes is not parsed either"),
-		boolFlag(groupInput, "no-bos", "with --raw: do not begin with BOS"),
+	}, thinkingFlags())
+}
+
+func thinkingFlags() []cli.Flag {
+	return []cli.Flag{
 		boolFlag(groupInput, "thinking", "let the model reason before it answers"),
 		stringFlag(groupInput, "effort", "", "with thinking: low, high, max or `1..100` (default: high)"),
 	}
@@ -42,8 +53,8 @@ type input struct {
 	echo  string // raw: the text that is continued
 }
 
-// readAsk gathers the input flags and stdin.
-func (con *console) readAsk(c *cli.Context) (*ask, error) {
+// readAsk gathers the input flags and stdin; raw says whether there is a raw mode.
+func (con *console) readAsk(c *cli.Context, raw bool) (*ask, error) {
 	var given []string
 	for _, f := range []string{"prompt", "prompt-file", "messages"} {
 		if c.IsSet(f) {
@@ -60,7 +71,7 @@ func (con *console) readAsk(c *cli.Context) (*ask, error) {
 		return nil, err
 	}
 	chat := c.IsSet("messages") || c.Bool("thinking") || c.IsSet("effort")
-	a.raw = c.Bool("raw") || !c.IsSet("raw") && c.String("model") == "" && !chat
+	a.raw = raw && (c.Bool("raw") || !c.IsSet("raw") && c.String("model") == "" && !chat)
 	switch {
 	case a.raw && chat:
 		return nil, errors.New("--raw has no chat template: leave out --messages, --thinking and --effort, or --raw")

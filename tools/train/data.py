@@ -104,7 +104,7 @@ class Source:
             w = [0.3] * len(line)
             w[vpos] = 0.0
             if k in last:
-                w[vpos] = 4.0
+                w[vpos] = 12.0
                 guide.append((at - 1, last[k]))
             row += line
             weight += w

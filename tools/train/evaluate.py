@@ -1,6 +1,8 @@
-"""Bits per byte and recall of a training checkpoint, computed by the PyTorch model with every quantiser on.
+"""Bits per byte, recall and samples of a training checkpoint, computed by the PyTorch model with every quantiser on.
 
-    python3 evaluate.py WORKDIR CHECKPOINT.pt [--limit CHUNKS]
+    python3 evaluate.py WORKDIR CHECKPOINT.pt [--limit CHUNKS] [--chat TEXT | --text TEXT]
+
+With --chat or --text it only writes a continuation (temperature 0.7, seeded).
 """
 import argparse
 import json
@@ -65,16 +67,38 @@ def recall(net, h, src, cases, mode):
     return {d: right[d] / total[d] for d in total}
 
 
+@torch.no_grad()
+def sample(net, h, ids, stop, count, temperature=0.7, seed=0):
+    """Continues ids by up to count tokens, recomputing the whole sequence for every token."""
+    net.eval()
+    g, out = torch.Generator().manual_seed(seed), list(ids)
+    while len(out) < len(ids) + count:
+        x = torch.tensor([out + [0] * (-len(out) % TEXT["sliding_window"])])
+        logits = net.logits(net(x, rows(h, x), model.EXACT)[0][len(out) - 1])
+        token = int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=g))
+        if token == stop:
+            break
+        out.append(token)
+    return out[len(ids) :]
+
+
 def main() -> None:
     import data
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("workdir", type=Path)
     ap.add_argument("checkpoint", type=Path)
     ap.add_argument("--limit", type=int)
+    ap.add_argument("--chat")
+    ap.add_argument("--text")
     a = ap.parse_args()
     src = data.Source(a.workdir, "heldout")
     net, h = build(src)
     net.load_state_dict(torch.load(a.checkpoint)["net"])
+    if a.chat or a.text:
+        ids = [src.bos] + (src.encode(a.text) if a.text else
+                           [src.user] + src.encode(a.chat) + [src.assistant, src.no_think])
+        print(src.t.decode(sample(net, h, ids, src.eos, 120)))
+        return
     cases = json.loads((a.workdir / "recall.json").read_text())["cases"]
     print("bits per byte:", bits_per_byte(net, h, src, model.EXACT, a.limit))
     print("recall:", recall(net, h, src, cases, model.EXACT))

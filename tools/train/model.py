@@ -187,7 +187,7 @@ class Attention(nn.Module):
         if r:
             pf = p[..., 2 * w + 1 :]
             o = o + torch.bmm(pf.reshape(b, s * nh, -1), fwd.main).view(b, s, nh, hd)
-            fwd.guide(self.layer, pf)
+            fwd.guide(self, pf, mode)
         o = rope(o, tab, True).reshape(b, s, c["o_groups"], -1)
         wa = quant.fp8_weight(self.wo_a.weight) if mode.weights else self.wo_a.weight
         z = torch.einsum("bsgk,grk->bsgr", o, wa.view(c["o_groups"], c["o_lora_rank"], -1)).flatten(2)
@@ -344,12 +344,12 @@ class Block(nn.Module):
 class Forward:
     """What layers of one forward share: tables, masks, main KV, selections, auxiliary losses."""
 
-    def __init__(self, net, losses, guide):
-        self.net, self.cache = net, {}
+    def __init__(self, net, ids, losses, guide):
+        self.net, self.ids, self.cache = net, ids, {}
         self.main = self.keys = self.dropped = self.lost = None
         self.index_loss = [] if losses else None
         self.index_phase = int(torch.randint(4, ())) if losses else 0
-        self.guide_at, self.guide_loss = guide, []
+        self.guide_at, self.guide_loss, self.copy_loss = guide, [], []
 
     def _once(self, key, make):
         if key not in self.cache:
@@ -373,12 +373,17 @@ class Forward:
     def unseen(self, s, r):
         return self._once(("unseen", s, r), lambda: (torch.arange(s // r)[None] >= (torch.arange(s)[:, None] + 1) // r)[None])
 
-    def guide(self, layer, p):
-        """Auxiliary loss at recall answers: one head of each decoder layer looks at the row that holds the value."""
-        if self.guide_at is None or self.net.c["compress_ratios"][layer] != 1:
+    def guide(self, attn, p, mode):
+        """Auxiliary losses at recall answers: head 0 of each decoder layer looks at the row that holds the value, and what it
+        reads from that row, projected straight to the vocabulary, is the row's token."""
+        if self.guide_at is None or attn.ratio != 1:
             return
         b, at, row = self.guide_at
         self.guide_loss.append(-(p[b, at, 0, row] + 1e-4).log().mean())
+        c, plain = self.net.c, attn.c["head_dim"] - attn.c["qk_rope_head_dim"]
+        wa, wb = attn.wo_a.weight[: c["o_lora_rank"], :plain], attn.wo_b.weight[:, : c["o_lora_rank"]]
+        y = F.linear(F.linear(self.main[b, row, :plain], wa), wb)
+        self.copy_loss.append(F.cross_entropy(self.net.logits(self.net.norm(y)), self.ids[b, row]))
 
 
 class Net(nn.Module):
@@ -398,7 +403,7 @@ class Net(nn.Module):
         Returns (final norm output [B*S, D], Forward with the auxiliary losses)."""
         h = F.embedding(ids.flatten(), self.embed).unsqueeze(1).repeat(1, self.c["hc_mult"], 1)
         pre = F.one_hot(torch.zeros(len(h), dtype=torch.long), self.c["hc_mult"]).float()
-        fwd = Forward(self, losses, guide)
+        fwd = Forward(self, ids, losses, guide)
         for i, block in enumerate(self.layers):
             rows = engram_rows[i].flatten(0, 1) if i in engram_rows else None
             h, pre = block(h, pre, ids.shape, rows, fwd, mode)

@@ -25,7 +25,7 @@ from evaluate import bits_per_byte, build, recall, rows
 from model import EXACT, Mode
 from optim import Optimizer
 
-SHORT, LONG, SPARSE, ACTS, DECAY = 0.12, 0.3, 0.4, 0.65, 0.4
+SHORT, LONG, SPARSE, ACTS, DECAY = 0.12, 0.3, 0.52, 0.75, 0.5
 
 
 def schedule(p, step):
@@ -35,7 +35,7 @@ def schedule(p, step):
     b, n = (16, 128) if p < SHORT else (8, 256) if p < LONG else (5, 384)
     if p >= SPARSE:
         b, n = {3: (4, 512), 6: (2, 1024)}.get(step % 8, (b, n))
-    return b, n, mode, rate, 0.35 if p < SPARSE else 0.25
+    return b, n, mode, rate, 0.35
 
 
 def run(rank, a):
@@ -85,7 +85,8 @@ def run(rank, a):
         index = sum(fwd.index_loss)
         total = loss + 0.3 * index
         looked = sum(fwd.guide_loss) if fwd.guide_loss else torch.zeros(())
-        total = total + 0.03 * looked
+        copied = sum(fwd.copy_loss) if fwd.copy_loss else torch.zeros(())
+        total = total + 0.03 * looked + 0.1 * copied
         total.backward()
         grads = torch.cat([(p_.grad if p_.grad is not None else torch.zeros_like(p_)).flatten() for p_ in params]
                           + [blk.ffn.load for blk in net.layers])
@@ -104,11 +105,11 @@ def run(rank, a):
         step, tokens = step + 1, tokens + b * n * a.ranks
         hits = ce.detach()[at[0] * n + at[1]].mean() if at else torch.tensor(float("nan"))
         plain = ce.detach()[wt == 1].mean()
-        now = torch.stack([plain, index.detach(), looked.detach() / 3, hits])
-        sums = now if sums is None else torch.where(now.isnan(), sums, 0.95 * sums + 0.05 * now)
+        now = torch.stack([plain, index.detach(), looked.detach() / 3, hits, copied.detach() / 3])
+        sums = now if sums is None else torch.where(now.isnan(), sums, torch.where(sums.isnan(), now, 0.95 * sums + 0.05 * now))
         if step % 20 == 0:
             report(p=round(p, 4), ce=round(float(sums[0]), 3), index=round(float(sums[1]), 3),
-                   guide=round(float(sums[2]), 3), recall_ce=round(float(sums[3]), 3))
+                   guide=round(float(sums[2]), 3), recall_ce=round(float(sums[3]), 3), copy=round(float(sums[4]), 3))
         if clock[1]:
             saved = time.time()
             save()

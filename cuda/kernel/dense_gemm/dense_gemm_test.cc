@@ -159,6 +159,13 @@ TEST("dense_gemm: BF16 activations with BF16 weights to F32: router and head") {
   check_golden(gate, "gate.logits", check::kLogit);
 }
 
+TEST("dense_gemm: a head of the released vocabulary of 129,280 columns") {
+  const Problem p = problem("op/head_columns", 2, 1, 129280, 64, CED_BF16, CED_BF16, CED_F32);
+  Rig ref(CED_REF), cpu(CED_CPU, 3);
+  const auto want = product<float>(ref, p), got = product<float>(cpu, p);
+  CHECK_ROWS(got.data(), want.data(), p.rows, p.n, check::kLogit);
+}
+
 TEST("dense_gemm: the output projection: eight groups of wo_a, then wo_b") {
   Problem a = problem("op/wo_a", 2, 8, 1024, 4096, CED_BF16, CED_FP8);
   set_activations(a, prng::xb("op/wo_a/o", 2 * 8 * 4096, -1));

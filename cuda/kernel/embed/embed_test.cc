@@ -49,6 +49,22 @@ TEST("embed: every stream gets the token's row, or the row that overrides it; pr
   }
 }
 
+TEST("embed: the ends of the released vocabulary of 129,280") {
+  constexpr uint32_t kReleased = 129280;
+  std::vector<uint16_t> table(static_cast<size_t>(kReleased) * kDim);
+  for (size_t i = 0; i < table.size(); i++) table[i] = static_cast<uint16_t>(i / kDim * 31 + i % kDim);
+  const std::vector<int32_t> token{0, 128825, kReleased - 1};
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    Rig rig(kind);
+    auto a = arguments(rig, table, token_rows(rig, token), token.size());
+    a.vocab = kReleased;
+    rig.run(ced_embed, a);
+    const auto h = rig.get<uint16_t>(a.h, token.size() * kStreams * kDim);
+    for (size_t r = 0; r < token.size(); r++)
+      CHECK_BITS(&h[r * kStreams * kDim], &table[static_cast<size_t>(token[r]) * kDim], kDim);
+  }
+}
+
 TEST("embed: an F32 table at any byte is rounded to BF16") {
   const auto table = prng::xf("embed/table", kVocab * kDim, -3);
   std::vector<char> bytes(1 + 4 * table.size());

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -9,7 +10,6 @@ import (
 	"cedrun/runtime/engine"
 	"cedrun/runtime/model"
 	"cedrun/runtime/prompt"
-	"cedrun/runtime/sample"
 	"cedrun/runtime/text"
 )
 
@@ -37,29 +37,13 @@ func generateCommand(con *console) *cli.Command {
 				intFlag(groupCompute, "context", 0, 1, "8192, or what they need", "room for `N` tokens of prompt and text together"),
 				prefillFlag(model.Replay.String(), "replay"),
 			}, engineFlags(),
-			[]cli.Flag{boolFlag(groupOutput, "stats", "print tokens, seconds and active parameters of prefill and decode")},
-			outputFlags("print one JSON object at the end: text, reasoning, tool_calls, token_ids, finish, stats")),
+			[]cli.Flag{
+				boolFlag(groupOutput, "stats", "print tokens, seconds and active parameters of prefill and decode"),
+				intFlag(groupOutput, "logprobs", 0, 0, "none", "with --json: log-probabilities of the tokens, and of the `N` most likely ones at each place"),
+			},
+			outputFlags("print one JSON object at the end: text, reasoning, tool_calls, token_ids, logprobs, finish, stats")),
 		Action: con.action(0, con.generate),
 	}
-}
-
-func sampleFlags() []cli.Flag {
-	return []cli.Flag{
-		intFlag(groupSample, "max-tokens", 0, 0, "512, or what the context leaves", "write at most `N` tokens"),
-		floatFlag(groupSample, "temperature", 0.8, "`T` from 0, the most likely token each time, over 1, as the model predicts, to 5"),
-		floatFlag(groupSample, "top-p", 0.95, "sample from the most likely tokens that make up the share `P`; 1 = off"),
-		intFlag(groupSample, "top-k", 0, 0, "", "sample from the `K` most likely tokens; 0 = off"),
-		floatFlag(groupSample, "min-p", 0, "drop tokens less likely than the share `P` of the most likely one; 0 = off"),
-		&cli.Uint64Flag{Category: groupSample, Name: "seed", Usage: "the same `SEED` and input give the same text", EnvVars: env("seed")},
-		&cli.StringSliceFlag{Category: groupSample, Name: "stop", Usage: "end before this `TEXT`; repeatable", EnvVars: env("stop")},
-	}
-}
-
-func sampling(c *cli.Context) (sample.Params, error) {
-	p := sample.Params{
-		Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), TopK: c.Int("top-k"), MinP: c.Float64("min-p"), Seed: c.Uint64("seed"),
-	}
-	return p, p.Validate()
 }
 
 // writing is a generation and everything that reads it.
@@ -72,12 +56,20 @@ type writing struct {
 	print  *printer // nil: only gathered
 	got    prompt.Collector
 	ids    []int32
+	probs  []tokenLogprob
 }
 
 func (con *console) generate(c *cli.Context) error {
 	params, err := sampling(c)
 	if err != nil {
 		return err
+	}
+	params.Logprobs = c.IsSet("logprobs")
+	switch n := c.Int("logprobs"); {
+	case params.Logprobs && !c.Bool("json"):
+		return errors.New("--logprobs needs --json, which holds them")
+	case n > engine.MaxTopLogprobs:
+		return fmt.Errorf("--logprobs %d: use 0 to %d", n, engine.MaxTopLogprobs)
 	}
 	mode, err := model.ParsePrefill(c.String("prefill"))
 	if err != nil {
@@ -95,7 +87,9 @@ func (con *console) generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	w := &writing{console: con, req: engine.Request{Prefill: mode, Sampling: params, Stop: []int32{int32(f.Config.EOS)}}}
+	w := &writing{console: con, req: engine.Request{
+		Prefill: mode, Sampling: params, TopLogprobs: c.Int("logprobs"), Stop: []int32{int32(f.Config.EOS)},
+	}}
 	setup, err := w.prepare(c, f, ask)
 	if err != nil {
 		return closing(f, err)
@@ -205,6 +199,9 @@ func (w *writing) follow(g *engine.Generation, cancel context.CancelFunc) error 
 			return nil
 		}
 		w.ids = append(w.ids, t.ID)
+		if w.req.Sampling.Logprobs {
+			w.probs = append(w.probs, newTokenLogprob(w.inst.Tokenizer, t))
+		}
 		if err := w.take(w.reader.Next(t.ID)); err != nil {
 			cancel()
 			return err
@@ -263,17 +260,18 @@ func (w *writing) finish(c *cli.Context, r engine.Result) error {
 
 // output is the JSON of a generation.
 type output struct {
-	Model      string     `json:"model"`
-	Backend    string     `json:"backend"`
-	Threads    int        `json:"threads"`
-	Prefill    string     `json:"prefill"`
-	Text       string     `json:"text"`
-	Reasoning  string     `json:"reasoning,omitempty"`
-	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
-	Finish     string     `json:"finish"` // stop, length, tool_calls, malformed_tool_call, cancelled
-	StopString string     `json:"stop_string,omitempty"`
-	TokenIDs   []int32    `json:"token_ids"`
-	Stats      *stats     `json:"stats"`
+	Model      string         `json:"model"`
+	Backend    string         `json:"backend"`
+	Threads    int            `json:"threads"`
+	Prefill    string         `json:"prefill"`
+	Text       string         `json:"text"`
+	Reasoning  string         `json:"reasoning,omitempty"`
+	ToolCalls  []toolCall     `json:"tool_calls,omitempty"`
+	Finish     string         `json:"finish"` // stop, length, tool_calls, malformed_tool_call, cancelled
+	StopString string         `json:"stop_string,omitempty"`
+	TokenIDs   []int32        `json:"token_ids"`
+	Logprobs   []tokenLogprob `json:"logprobs,omitempty"`
+	Stats      *stats         `json:"stats"`
 }
 
 type toolCall struct {
@@ -286,7 +284,7 @@ func (w *writing) output(r *prompt.Result, s *stats) *output {
 	o := &output{
 		Model: w.inst.Source.Name(), Backend: w.inst.Setup.Backend.String(), Threads: w.inst.Threads(), Prefill: w.req.Prefill.String(),
 		Text: r.Content, Reasoning: r.Reasoning, Finish: string(r.Finish.Reason), StopString: r.Finish.StopString,
-		TokenIDs: append([]int32{}, w.ids...), Stats: s,
+		TokenIDs: append([]int32{}, w.ids...), Logprobs: w.probs, Stats: s,
 	}
 	for _, c := range r.Calls {
 		o.ToolCalls = append(o.ToolCalls, toolCall(c))

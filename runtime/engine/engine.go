@@ -45,6 +45,7 @@ type run struct {
 	seq *model.Sequence
 
 	sampler *sample.Sampler // nil when nothing is sampled
+	history *sample.History // nil when nothing is penalised
 
 	next    int32 // token that the next decode step feeds
 	sampled int
@@ -81,6 +82,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Generation, error) {
 		if q.sampler, err = sample.New(r.Sampling); err != nil {
 			return nil, err
 		}
+		q.history = q.sampler.History(r.Prompt)
 	}
 	select {
 	case e.submit <- q:
@@ -287,7 +289,7 @@ func (e *Engine) choose(q *run, pos int) error {
 		e.end(q, FinishLength, nil)
 		return nil
 	}
-	t, err := q.sampler.Next(e.row, 0, pos)
+	t, err := q.sampler.Next(e.row, q.history, 0, pos)
 	if err != nil {
 		return err
 	}
@@ -299,7 +301,16 @@ func (e *Engine) choose(q *run, pos int) error {
 	}
 	q.sampled++
 	q.next = int32(t.ID)
-	q.gen.emit(Token{ID: q.next, Logprob: float32(t.Logprob)})
+	if q.history != nil {
+		q.history.Add(q.next)
+	}
+	tok := Token{ID: q.next, Logprob: t.Logprob}
+	if q.TopLogprobs > 0 {
+		if tok.Top, err = sample.Top(e.row, q.TopLogprobs); err != nil {
+			return err
+		}
+	}
+	q.gen.emit(tok)
 	if q.sampled == q.MaxTokens {
 		e.end(q, FinishLength, nil)
 	}

@@ -19,6 +19,8 @@ type Request struct {
 	MaxTokens int // tokens to sample; 0 = none
 	Sampling  sample.Params
 	Prefill   model.Prefill
+	// TopLogprobs is how many alternatives each sampled Token names; at most MaxTopLogprobs.
+	TopLogprobs int
 	Stop      []int32 // token ids that end the text; they are not emitted
 
 	// OnLogits, if set, gets the logits row of each position from LogitsFrom on, in order, on the engine's goroutine;
@@ -29,10 +31,15 @@ type Request struct {
 	OnPrefill func(done, total int)
 }
 
-// Token is one sampled token; Logprob is its natural log probability under the model, if Sampling asks for it.
+// MaxTopLogprobs bounds Request.TopLogprobs.
+const MaxTopLogprobs = 20
+
+// Token is one sampled token; Logprob is its natural log probability under the model, if Sampling asks for it, and Top
+// are the most likely tokens at its place, ranked, if TopLogprobs does.
 type Token struct {
 	ID      int32
-	Logprob float32
+	Logprob float64
+	Top     []sample.Choice
 }
 
 // Finish says why a generation ended.
@@ -140,6 +147,8 @@ func (r *Request) validate(e *Engine) error {
 		return fmt.Errorf("max tokens %d: use 0 or more", r.MaxTokens)
 	case len(r.Forced) > 0 && r.MaxTokens > 0:
 		return fmt.Errorf("a request either forces tokens or samples them")
+	case r.TopLogprobs < 0 || r.TopLogprobs > MaxTopLogprobs:
+		return fmt.Errorf("log-probabilities of %d alternatives: use 0 to %d", r.TopLogprobs, MaxTopLogprobs)
 	case total > e.opt.Context:
 		return fmt.Errorf("prompt of %d tokens plus %d to generate: the context holds %d; shorten the prompt, lower --max-tokens or raise --context",
 			len(r.Prompt), total-len(r.Prompt), e.opt.Context)

@@ -3,6 +3,7 @@ package sample
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -12,35 +13,46 @@ import (
 var ErrNothingLeft = errors.New("no token can be sampled: every logit is -Inf or banned")
 
 // Choice is a token with its natural log-probability under the model: the softmax of all logits at temperature 1, before
-// bans and filters.
+// bias, penalties, bans and filters.
 type Choice struct {
 	ID      int
 	Logprob float64
 }
 
 // Sampler applies the settings of one request. It is immutable and safe for concurrent use.
-type Sampler struct {
-	p      Params
-	banned []int
-}
+type Sampler struct{ p Params }
 
 // New checks p.
 func New(p Params) (*Sampler, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	return &Sampler{p: p, banned: slices.Clone(p.Banned)}, nil
+	p.Banned, p.Bias = slices.Clone(p.Banned), maps.Clone(p.Bias)
+	return &Sampler{p}, nil
 }
 
-// Next samples the token at a position from its row of logits [vocabulary], which it leaves unchanged. A NaN or +Inf
-// among the logits is an error that names the token.
-func (s *Sampler) Next(logits []float32, choice, position int) (Choice, error) {
+// History starts the count of tokens that Next needs, or returns nil where no penalty is set.
+func (s *Sampler) History(prompt []int32) *History {
+	if !s.p.Penalises() {
+		return nil
+	}
+	return NewHistory(prompt)
+}
+
+// Next samples the token at a position from its row of logits [vocabulary], which it leaves unchanged; h counts the
+// tokens before it, nil for none. A NaN or +Inf among the logits is an error that names the token.
+func (s *Sampler) Next(logits []float32, h *History, choice, position int) (Choice, error) {
 	if err := check(logits); err != nil {
 		return Choice{}, fmt.Errorf("sampling position %d: %w", position, err)
 	}
 	w := workspaces.Get().(*workspace)
 	defer workspaces.Put(w)
-	w.allow(logits, s.banned)
+	w.logits = append(w.logits[:0], logits...)
+	w.bias(s.p.Bias)
+	if h != nil && s.p.Penalises() {
+		w.penalise(&s.p, h)
+	}
+	w.ban(s.p.Banned)
 	top := w.best()
 	if top < 0 {
 		return Choice{}, fmt.Errorf("sampling position %d: %w", position, ErrNothingLeft)
@@ -62,7 +74,7 @@ func Top(logits []float32, n int) ([]Choice, error) {
 	}
 	w := workspaces.Get().(*workspace)
 	defer workspaces.Put(w)
-	w.allow(logits, nil)
+	w.logits = append(w.logits[:0], logits...)
 	top := w.best()
 	if top < 0 {
 		return nil, ErrNothingLeft
@@ -118,8 +130,7 @@ type weighted struct {
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
-func (w *workspace) allow(logits []float32, banned []int) {
-	w.logits = append(w.logits[:0], logits...)
+func (w *workspace) ban(banned []int) {
 	for _, id := range banned {
 		if id >= 0 && id < len(w.logits) {
 			w.logits[id] = float32(math.Inf(-1))

@@ -21,7 +21,7 @@ func next(t testing.TB, p Params, logits []float32, choice, position int) Choice
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Next(logits, choice, position)
+	c, err := s.Next(logits, nil, choice, position)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,13 +141,13 @@ func TestBadLogitsAreErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Next(c.logits, 0, 9); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := s.Next(c.logits, nil, 0, 9); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
 			}
 		}
 	}
 	s, _ := New(Default())
-	if _, err := s.Next([]float32{negInf}, 0, 0); !errors.Is(err, ErrNothingLeft) {
+	if _, err := s.Next([]float32{negInf}, nil, 0, 0); !errors.Is(err, ErrNothingLeft) {
 		t.Errorf("error %v is not ErrNothingLeft", err)
 	}
 }
@@ -167,6 +167,16 @@ func TestParamsOutOfRangeAreRefused(t *testing.T) {
 		"top_k is -2":        func(p *Params) { p.TopK = -2 },
 		"min_p is 1":         func(p *Params) { p.MinP = 1 },
 		"min_p is -0.1":      func(p *Params) { p.MinP = -0.1 },
+
+		"repetition_penalty is -1":     func(p *Params) { p.RepetitionPenalty = -1 },
+		"repetition_penalty is 11":     func(p *Params) { p.RepetitionPenalty = 11 },
+		"repetition_penalty is NaN":    func(p *Params) { p.RepetitionPenalty = nan },
+		"presence_penalty is 2.1":      func(p *Params) { p.PresencePenalty = 2.1 },
+		"presence_penalty is NaN":      func(p *Params) { p.PresencePenalty = nan },
+		"frequency_penalty is -3":      func(p *Params) { p.FrequencyPenalty = -3 },
+		"logit_bias of token 4 is 101": func(p *Params) { p.Bias = map[int]float64{4: 101} },
+		"logit_bias of token -1 is 1":  func(p *Params) { p.Bias = map[int]float64{-1: 1} },
+		"logit_bias of token 0 is NaN": func(p *Params) { p.Bias = map[int]float64{0: nan} },
 	} {
 		p := Default()
 		change(&p)
@@ -237,6 +247,44 @@ func kept(p Params, logits []float32) (ids []int, probs []float64) {
 	return ids, probs
 }
 
+// adjusted is the plain rule of bias and penalties, over the sequence itself.
+func adjusted(p Params, logits []float32, prompt, written []int32) []float32 {
+	out := slices.Clone(logits)
+	for id := range out {
+		l := float64(float32(float64(out[id]) + p.Bias[id]))
+		inText := slices.Contains(written, int32(id))
+		if (inText || slices.Contains(prompt, int32(id))) && p.RepetitionPenalty != 0 {
+			if l > 0 {
+				l /= p.RepetitionPenalty
+			} else {
+				l = float64(l * p.RepetitionPenalty)
+			}
+		}
+		if inText {
+			n := 0
+			for _, w := range written {
+				if w == int32(id) {
+					n++
+				}
+			}
+			l -= p.PresencePenalty + float64(p.FrequencyPenalty*float64(n))
+		}
+		out[id] = float32(l)
+	}
+	return out
+}
+
+// history counts a sequence as the engine does.
+func history(s *Sampler, prompt, written []int32) *History {
+	h := s.History(prompt)
+	for _, id := range written {
+		if h != nil {
+			h.Add(id)
+		}
+	}
+	return h
+}
+
 func TestNextFollowsThePlainRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logits := rapid.SliceOfN(rapid.OneOf(
@@ -251,15 +299,23 @@ func TestNextFollowsThePlainRule(t *testing.T) {
 			MinP:        rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 0.9)).Draw(t, "min_p"),
 			Seed:        rapid.Uint64().Draw(t, "seed"),
 			Banned:      rapid.SliceOfN(rapid.IntRange(-1, 60), 0, 5).Draw(t, "banned"),
+
+			RepetitionPenalty: rapid.SampledFrom([]float64{0, 1, 0.5, 1.3, 2}).Draw(t, "repetition"),
+			PresencePenalty:   rapid.SampledFrom([]float64{0, -1, 0.5, 2}).Draw(t, "presence"),
+			FrequencyPenalty:  rapid.SampledFrom([]float64{0, -0.25, 0.75}).Draw(t, "frequency"),
+			Bias:              rapid.MapOfN(rapid.IntRange(0, 60), rapid.Float64Range(-100, 100), 0, 3).Draw(t, "bias"),
 		}
+		prompt := rapid.SliceOfN(rapid.Int32Range(0, 60), 0, 20).Draw(t, "prompt")
+		written := rapid.SliceOfN(rapid.Int32Range(0, 60), 0, 20).Draw(t, "written")
 		s, err := New(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		position := rapid.IntRange(0, 1<<20).Draw(t, "position")
 		before := slices.Clone(logits)
-		c, err := s.Next(logits, 0, position)
-		ids, probs := kept(p, logits)
+		h := history(s, prompt, written)
+		c, err := s.Next(logits, h, 0, position)
+		ids, probs := kept(p, adjusted(p, logits, prompt, written))
 		if len(ids) == 0 {
 			if !errors.Is(err, ErrNothingLeft) {
 				t.Fatalf("token %d, error %v; nothing was left", c.ID, err)
@@ -282,7 +338,7 @@ func TestNextFollowsThePlainRule(t *testing.T) {
 		if !slices.Equal(logits, before) {
 			t.Fatal("the logits were changed")
 		}
-		if again, err := s.Next(logits, 0, position); err != nil || again != c {
+		if again, err := s.Next(logits, h, 0, position); err != nil || again != c {
 			t.Fatalf("a second call gives %v (%v), the first gave %v", again, err, c)
 		}
 	})
@@ -291,6 +347,7 @@ func TestNextFollowsThePlainRule(t *testing.T) {
 // The draws follow the filtered distribution: Pearson's chi-square over 8,000 positions of a fixed seed.
 func TestDrawsFollowTheDistribution(t *testing.T) {
 	logits := []float32{2, 1, 0.5, 0, 0, -0.5, -1, 1.5, -2, -6, 0.25, -0.25}
+	prompt, written := []int32{0, 7, 5, 5, 3}, []int32{7, 2, 7, 11, 7}
 	for name, p := range map[string]Params{
 		"plain":         {Temperature: 1, TopP: 1},
 		"hot":           {Temperature: 2, TopP: 1},
@@ -300,12 +357,18 @@ func TestDrawsFollowTheDistribution(t *testing.T) {
 		"min_p":         {Temperature: 1, TopP: 1, MinP: 0.2},
 		"banned":        {Temperature: 1, TopP: 1, Banned: []int{0, 7}},
 		"top_k + top_p": {Temperature: 1.3, TopP: 0.7, TopK: 6},
+		"repetition":    {Temperature: 1, TopP: 1, RepetitionPenalty: 1.5},
+		"presence":      {Temperature: 1, TopP: 1, PresencePenalty: 1.2},
+		"frequency":     {Temperature: 1, TopP: 1, FrequencyPenalty: 0.7},
+		"rewarded":      {Temperature: 1, TopP: 1, RepetitionPenalty: 0.8, PresencePenalty: -0.5},
+		"bias":          {Temperature: 1, TopP: 1, Bias: map[int]float64{0: -100, 4: 1.5, 9: 6}},
+		"penalties":     {Temperature: 0.7, TopP: 0.95, RepetitionPenalty: 1.2, PresencePenalty: 0.3, FrequencyPenalty: 0.4, Bias: map[int]float64{1: -1}},
 		"everything":    {Temperature: 1.5, TopP: 0.9, TopK: 9, MinP: 0.15, Banned: []int{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 8_000
 			p.Seed = 20261129
-			ids, probs := kept(p, logits)
+			ids, probs := kept(p, adjusted(p, logits, prompt, written))
 			sum := 0.0
 			for _, x := range probs {
 				sum += x
@@ -317,9 +380,10 @@ func TestDrawsFollowTheDistribution(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			h := history(s, prompt, written)
 			counts := make(map[int]int)
 			for position := range n {
-				c, err := s.Next(logits, 3, position)
+				c, err := s.Next(logits, h, 3, position)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -416,14 +480,20 @@ func BenchmarkNext(b *testing.B) {
 		{"top_p_flat", Params{Temperature: 5, TopP: 0.95}},
 		{"top_k", Params{Temperature: 1, TopP: 1, TopK: 50}},
 		{"top_k_top_p", Params{Temperature: 0.6, TopP: 0.95, TopK: 50}},
+		{"penalties", Params{TopP: 1, RepetitionPenalty: 1.1, FrequencyPenalty: 0.1}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s, err := New(c.p)
 			if err != nil {
 				b.Fatal(err)
 			}
+			prompt := make([]int32, 1<<20) // the length of a prompt must not matter
+			for i := range prompt {
+				prompt[i] = int32(i % 5000)
+			}
+			h := s.History(prompt)
 			for i := 0; b.Loop(); i++ {
-				if _, err := s.Next(logits, 0, i); err != nil {
+				if _, err := s.Next(logits, h, 0, i); err != nil {
 					b.Fatal(err)
 				}
 			}

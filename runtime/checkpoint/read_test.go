@@ -242,3 +242,28 @@ func TestBadTensorsAreNotWritten(t *testing.T) {
 		}
 	}
 }
+
+// A file system without direct I/O must not matter: shards are mapped or read through the page cache, never otherwise.
+func TestCheckpointOnTmpfsReadsAlike(t *testing.T) {
+	shm, err := os.MkdirTemp("/dev/shm", "checkpoint")
+	if err != nil {
+		t.Skip("no tmpfs here:", err)
+	}
+	defer os.RemoveAll(shm)
+	if err := os.CopyFS(shm, os.DirFS(miniDir("base"))); err != nil {
+		t.Fatal(err)
+	}
+	want := mustOpen(t, miniDir("base"), Options{})
+	for _, noMap := range []bool{false, true} {
+		got := mustOpen(t, shm, Options{NoMap: noMap})
+		for _, x := range want.Tensors() {
+			a, err := want.Bytes(x.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := got.Bytes(x.Name); err != nil || !bytes.Equal(a, b) {
+				t.Errorf("%s, mapping refused %v: %v", x.Name, noMap, err)
+			}
+		}
+	}
+}

@@ -46,7 +46,10 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 		return nil, err
 	}
 	con.log.Info().Str("model", src.Name()).Stringer("census", f.Report).Bool("mapped", f.Checkpoint.Mapped()).
-		Int64("us", time.Since(began).Microseconds()).Msg("checkpoint opened")
+		Str("prompts", f.Profile.Name).Int64("us", time.Since(began).Microseconds()).Msg("checkpoint opened")
+	if f.Profile.Warning != "" {
+		con.log.Warn().Msg(f.Profile.Warning)
+	}
 	if err := f.Checkpoint.MapRefused(); err != nil {
 		con.log.Warn().Err(err).Msg("the shards cannot be mapped: weights are read into memory")
 	}

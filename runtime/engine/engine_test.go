@@ -147,6 +147,33 @@ func TestARaggedBatchEqualsEachAlone(t *testing.T) {
 	}
 }
 
+// Every prompt length, so every remainder modulo the window and the groups, open groups at the boundary included: what
+// is decoded after it has the bits that prefill gives.
+func TestDecodeAfterEveryPromptLengthEqualsPrefill(t *testing.T) {
+	ids := goldenIDs(t, "base") // window 8, ratios 1 and 2
+	i := open(t, "base", Setup{Backend: ced.CPU, Context: 64, Chunk: 64, Outputs: 72, Slots: 8})
+	whole := &job{Request: Request{Prompt: ids}}
+	whole.watch(i.Config)
+	runAll(t, i, []*job{whole})
+	var jobs []*job
+	for n := 1; n < len(ids); n++ {
+		j := &job{Request: Request{Prompt: ids[:n], Forced: ids[n:min(n+3, len(ids))]}}
+		j.watch(i.Config)
+		jobs = append(jobs, j)
+	}
+	runAll(t, i, jobs)
+	for n, j := range jobs {
+		for pos, row := range j.logits {
+			if !slices.Equal(row, whole.logits[pos]) {
+				t.Errorf("prompt of %d tokens: logits of position %d differ from one prefill's", n+1, pos)
+			}
+		}
+		if len(j.logits) != len(j.Prompt)+len(j.Forced) {
+			t.Errorf("prompt of %d tokens: %d rows of logits", n+1, len(j.logits))
+		}
+	}
+}
+
 func differ(got, want *job) string {
 	if !slices.Equal(got.tokens, want.tokens) {
 		return fmt.Sprintf("tokens %v, alone %v", got.tokens, want.tokens)

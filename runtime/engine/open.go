@@ -15,6 +15,7 @@ import (
 	"cedrun/runtime/engram"
 	"cedrun/runtime/kv"
 	"cedrun/runtime/model"
+	"cedrun/runtime/prompt"
 	"cedrun/runtime/tokenizer"
 )
 
@@ -93,6 +94,7 @@ type Files struct {
 	Checkpoint *checkpoint.Checkpoint
 	Tokenizer  *tokenizer.Tokenizer // nil when the checkpoint has none
 	Report     *checkpoint.Report
+	Profile    prompt.Profile
 	rows       model.RowSource
 }
 
@@ -135,6 +137,11 @@ func (f *Files) read(fsys fs.FS, cacheDir string) error {
 	if f.Tokenizer != nil && f.Tokenizer.VocabSize() > f.Config.VocabSize {
 		return fmt.Errorf("%s: tokenizer.json has %d tokens, the model %d: they belong to different models", f.Source.Name(), f.Tokenizer.VocabSize(), f.Config.VocabSize)
 	}
+	script, err := fs.ReadFile(fsys, prompt.ScriptPath)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: read %s: %w", f.Source.Name(), prompt.ScriptPath, err)
+	}
+	f.Profile = prompt.DetectProfile(script)
 	c := f.Config.Engram
 	if len(c.Layers) == 0 {
 		return nil

@@ -27,6 +27,10 @@ test-go: all
 	go vet ./...
 	go test -race ./...
 
+# Puts faults into a copy of the tree and expects a test to fail for each; some minutes, not in CI.
+mutate: require
+	go run ./tools/mutate
+
 lint: all $(CLANG_FORMAT)
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "make fmt mends these"; exit 1; }
 	$(CLANG_FORMAT) --dry-run --Werror $(NATIVE)
@@ -39,4 +43,4 @@ fmt: $(CLANG_FORMAT)
 
 clean:
 	rm -rf bin build cuda/zz_stamp.go
-.PHONY: all run lib require test test-native test-sanitize test-go lint fmt clean
+.PHONY: all run lib require test test-native test-sanitize test-go mutate lint fmt clean

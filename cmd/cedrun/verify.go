@@ -74,7 +74,11 @@ func (con *console) verify(c *cli.Context) error {
 		err = r.Print(con.out)
 	}
 	if err == nil && !r.OK {
-		err = fmt.Errorf("%s is not whole: %d faults", m.name, len(r.Faults))
+		faults := "1 fault"
+		if n := len(r.Faults); n > 1 {
+			faults = fmt.Sprint(n, " faults")
+		}
+		err = fmt.Errorf("%s is not whole: %s", m.name, faults)
 	}
 	return err
 }

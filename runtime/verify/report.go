@@ -50,32 +50,31 @@ func (c *Count) add(bytes int64) { c.Tensors++; c.Bytes += bytes }
 
 // Print writes the report for people; digests in the format of sha256sum.
 func (r *Report) Print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row := func(cells ...any) {
-		for _, c := range cells {
-			fmt.Fprintf(t, "%v\t", c)
-		}
-		fmt.Fprintln(t)
-	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, count, bytes string) { fmt.Fprintf(t, "%s\t%7s\t%15s\n", name, count, bytes) }
+	number := func(n int) string { return digits(int64(n)) }
 	fmt.Fprintln(w, r.Model)
 	total := int64(0)
 	for _, f := range r.Files {
 		total += f.Bytes
 	}
-	row("", "count", "bytes")
-	row("files", len(r.Files), digits(total))
+	row("", "COUNT", "BYTES")
+	row("files", number(len(r.Files)), digits(total))
 	if c := r.Census; c != nil {
-		row("shards", c.Shards, "")
-		row("tensors", c.Tensors, digits(c.Bytes))
-		for _, n := range append(append([]Count{}, c.Roles...), c.Types...) {
-			row(n.Name, n.Tensors, digits(n.Bytes))
+		row("shards", number(c.Shards), "")
+		row("tensors", number(c.Tensors), digits(c.Bytes))
+		for _, n := range c.Roles {
+			row("  "+n.Name, number(n.Tensors), digits(n.Bytes))
+		}
+		for _, n := range c.Types {
+			row("  "+n.Name, number(n.Tensors), digits(n.Bytes))
 		}
 	}
 	if r.Tokens > 0 {
-		row("token ids", r.Tokens, "")
+		row("token ids", number(r.Tokens), "")
 	}
 	if r.EngramClasses > 0 {
-		row("Engram ids", r.EngramClasses, "")
+		row("Engram ids", number(r.EngramClasses), "")
 	}
 	if r.BytesRead > 0 {
 		row("read", "", digits(r.BytesRead))

@@ -30,7 +30,7 @@ func newStats(inst *engine.Instance, mode model.Prefill, s engine.Stats, written
 	plan := model.NewPlan(inst.Config, mode, s.PromptTokens)
 	return &stats{
 		PromptTokens: s.PromptTokens, NewTokens: written,
-		Prefill: newPhase(s.PromptTokens, s.Prefill, a.Prefill(plan, s.PromptTokens)),
+		Prefill: newPhase(s.PromptTokens-s.Reused, s.Prefill, a.Prefill(plan, s.PromptTokens)),
 		Decode:  newPhase(s.DecodeSteps, s.Decode, a.Decode()),
 	}
 }

@@ -33,7 +33,8 @@ type Engine struct {
 	done   chan struct{}
 	once   sync.Once
 
-	waiting, running []*run // of the loop's goroutine only
+	waiting, running []*run     // of the loop's goroutine only, like what follows
+	idle             []*Session // that hold a sequence, longest idle first
 	row              []float32
 }
 
@@ -150,21 +151,17 @@ func (e *Engine) dropCancelled() {
 	e.running, e.waiting = keep(e.running), keep(e.waiting)
 }
 
-// admit gives waiting requests, in order, a slot and pages for all their tokens; the first that does not fit waits.
+// admit gives waiting requests, in order, a slot and pages for all their tokens; the first that must wait holds up the
+// others.
 func (e *Engine) admit() {
 	for len(e.waiting) > 0 && len(e.running) < e.model.Options().Slots {
 		q := e.waiting[0]
 		tokens := len(q.Prompt) + len(q.Forced) + q.MaxTokens
-		if tokens > e.model.FreeTokens() && len(e.running) > 0 {
+		if tokens > e.available() && len(e.running) > 0 || q.Session != nil && q.Session.user != nil {
 			return
 		}
 		e.waiting = e.waiting[1:]
-		seq, err := e.model.NewSequence(q.Prefill, len(q.Prompt))
-		if err == nil {
-			q.seq = seq
-			err = e.model.Reserve(seq, tokens)
-		}
-		if err != nil {
+		if err := e.place(q, tokens); err != nil {
 			e.end(q, FinishError, err)
 			continue
 		}
@@ -175,11 +172,8 @@ func (e *Engine) admit() {
 
 // end finishes a request and returns what it held.
 func (e *Engine) end(q *run, f Finish, err error) {
-	if q.seq != nil {
-		if rerr := e.model.Release(q.seq); rerr != nil && err == nil {
-			f, err = FinishError, rerr
-		}
-		q.seq = nil
+	if rerr := e.leave(q, f != FinishError); rerr != nil && err == nil {
+		f, err = FinishError, rerr
 	}
 	if !q.first.IsZero() {
 		q.stats.Prefill, q.stats.Decode = q.first.Sub(q.admit), time.Since(q.first)
@@ -192,7 +186,15 @@ func (e *Engine) end(q *run, f Finish, err error) {
 // step runs one batch: a row of every sequence that decodes, then prompt chunks, oldest first.
 func (e *Engine) step() {
 	spans, owners := e.batch()
+	rows, all := make([]int, len(spans)), 0 // of logits
+	for i, sp := range spans {
+		rows[i] = sp.Seq.Pos() + len(sp.Tokens) - sp.Logits
+		all += rows[i]
+	}
 	logits, n, err := e.model.Forward(spans, nil)
+	if err == nil && n != all {
+		err = fmt.Errorf("%d rows of logits where %d were wanted", n, all)
+	}
 	if err != nil {
 		for _, q := range owners {
 			e.end(q, FinishError, fmt.Errorf("step: %w", err))
@@ -200,19 +202,11 @@ func (e *Engine) step() {
 		e.forget()
 		return
 	}
-	at := 0
 	for i, q := range owners {
-		at, err = e.advance(q, spans[i], logits, at)
-		if err != nil {
+		if err := e.advance(q, rows[i], logits); err != nil {
 			e.end(q, FinishError, err)
 		}
-	}
-	if at != n {
-		for _, q := range owners {
-			if q.seq != nil {
-				e.end(q, FinishError, fmt.Errorf("step returned %d rows of logits, %d were wanted", n, at))
-			}
-		}
+		logits += ced.Addr(4 * rows[i] * len(e.row))
 	}
 	e.forget()
 }
@@ -247,17 +241,16 @@ func (e *Engine) batch() (spans []model.Span, owners []*run) {
 	return spans, owners
 }
 
-// advance hands out a span's logits rows, starting at row at, and decides what the sequence does next.
-func (e *Engine) advance(q *run, sp model.Span, logits ced.Addr, at int) (int, error) {
+// advance hands out the logits of a sequence's last rows and decides what it does next.
+func (e *Engine) advance(q *run, rows int, logits ced.Addr) error {
 	end := q.seq.Pos()
-	for p := max(sp.Logits, end-len(sp.Tokens)); p < end; p++ {
-		if err := e.s.Download(floatBytes(e.row), logits+ced.Addr(4*at*len(e.row))); err != nil {
-			return at, err
+	for i := range rows {
+		if err := e.s.Download(floatBytes(e.row), logits+ced.Addr(4*i*len(e.row))); err != nil {
+			return err
 		}
-		at++
-		if q.OnLogits != nil && p >= q.LogitsFrom {
+		if p := end - rows + i; q.OnLogits != nil && p >= q.LogitsFrom {
 			if err := q.OnLogits(p, e.row); err != nil {
-				return at, err
+				return err
 			}
 		}
 	}
@@ -270,12 +263,12 @@ func (e *Engine) advance(q *run, sp model.Span, logits ced.Addr, at int) (int, e
 		q.stats.DecodeSteps++
 	}
 	if end < len(q.Prompt) {
-		return at, nil
+		return nil
 	}
 	if q.first.IsZero() {
 		q.first = time.Now()
 	}
-	return at, e.choose(q, end)
+	return e.choose(q, end)
 }
 
 // choose picks the token at position pos from e.row, or the next forced one.

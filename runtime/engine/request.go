@@ -21,10 +21,14 @@ type Request struct {
 	Prefill   model.Prefill
 	// TopLogprobs is how many alternatives each sampled Token names; at most MaxTopLogprobs.
 	TopLogprobs int
-	Stop      []int32 // token ids that end the text; they are not emitted
+	Stop        []int32 // token ids that end the text; they are not emitted
+
+	// Session, if set, is the conversation whose sequence the request continues, if its tokens begin the prompt, and
+	// otherwise replaces. Requests of one session run one after another.
+	Session *Session
 
 	// OnLogits, if set, gets the logits row of each position from LogitsFrom on, in order, on the engine's goroutine;
-	// the row is valid during the call.
+	// the row is valid during the call. Rows that a session processed before do not come again.
 	OnLogits   func(pos int, row []float32) error
 	LogitsFrom int
 	// OnPrefill, if set, is told how many prompt tokens are done, on the engine's goroutine.
@@ -56,6 +60,7 @@ const (
 // Stats measures a generation, prefill and decode apart.
 type Stats struct {
 	PromptTokens, DecodeSteps int
+	Reused                    int           // of the prompt tokens: those that the session had processed
 	Prefill, Decode           time.Duration // time in steps that ran it, waiting included
 }
 
@@ -149,7 +154,7 @@ func (r *Request) validate(e *Engine) error {
 		return fmt.Errorf("a request either forces tokens or samples them")
 	case r.TopLogprobs < 0 || r.TopLogprobs > MaxTopLogprobs:
 		return fmt.Errorf("log-probabilities of %d alternatives: use 0 to %d", r.TopLogprobs, MaxTopLogprobs)
-	case total > e.opt.Context:
+	case r.MaxTokens > e.opt.Context || total > e.opt.Context: // the sum of huge numbers wraps around
 		return fmt.Errorf("prompt of %d tokens plus %d to generate: the context holds %d; shorten the prompt, lower --max-tokens or raise --context",
 			len(r.Prompt), total-len(r.Prompt), e.opt.Context)
 	}

@@ -10,12 +10,13 @@ import (
 // Sequence is what a sequence owns between steps: a slot (window rings, open groups, page table), pages of global KV,
 // its tokens and how far they have been processed.
 type Sequence struct {
-	slot   int
-	plan   Plan
-	tokens []int32 // processed tokens
-	hist   []int32 // their compressed Engram ids
-	frozen int     // global rows of tokens before this position are kept, not rewritten
-	pages  []kv.Page
+	slot    int
+	plan    Plan
+	clipped bool    // some rows saw less of their window than in mode exact
+	tokens  []int32 // processed tokens
+	hist    []int32 // their compressed Engram ids
+	frozen  int     // global rows of tokens before this position are kept, not rewritten
+	pages   []kv.Page
 
 	published int // last layer that wrote index keys; read by Options.StaleIndexKeys only
 }
@@ -33,7 +34,38 @@ func (m *Model) NewSequence(mode Prefill, prompt int) (*Sequence, error) {
 	}
 	q := &Sequence{slot: m.freeSlots[len(m.freeSlots)-1]}
 	m.freeSlots = m.freeSlots[:len(m.freeSlots)-1]
-	return q, m.replan(q, NewPlan(m.cfg, mode, prompt))
+	p := NewPlan(m.cfg, mode, prompt)
+	q.clipped = mode == Replay && p.FirstLogits() > 0
+	return q, m.replan(q, p)
+}
+
+// Extend plans a sequence anew for generation after a longer prompt, which begins with the tokens processed so far:
+// only the others are to be fed. ok is false when the mode needs rows that the sequence lacks; then start over.
+//
+// A layer whose windows would start within what is processed continues from the rows in its ring. One whose windows
+// start after it begins there, as in a new sequence. So Exact and Cone keep the bits of a new sequence, and Replay its
+// rule: decoder layers run on the last window at least, and see more where the rows are there already.
+func (m *Model) Extend(q *Sequence, mode Prefill, prompt int) (ok bool, err error) {
+	pos, p := q.Pos(), NewPlan(m.cfg, mode, prompt)
+	if prompt <= pos || mode != Replay && q.clipped {
+		return false, nil
+	}
+	clipped := q.clipped
+	for l, have := range q.plan.Window {
+		if p.Window[l] > pos {
+			clipped = clipped || mode == Replay
+			continue
+		}
+		if have > max(0, max(pos, p.Query[l])-m.cfg.Window+1) { // the oldest row that a query to come looks at
+			if mode != Replay {
+				return false, nil
+			}
+			clipped = true
+		}
+		p.Window[l] = min(have, pos)
+	}
+	q.clipped = clipped
+	return true, m.replan(q, p)
 }
 
 // replan sets where a sequence's windows start.
@@ -55,6 +87,12 @@ func (m *Model) Release(q *Sequence) error {
 	*q = Sequence{slot: -1}
 	return err
 }
+
+// Reserved is the number of positions that the sequence has pages for.
+func (q *Sequence) Reserved() int { return len(q.pages) * kv.PageTokens }
+
+// Tokens are the tokens processed, one per position. The caller must not change them.
+func (q *Sequence) Tokens() []int32 { return q.tokens }
 
 // Reserve makes sure that pages exist for the sequence's first tokens positions.
 func (m *Model) Reserve(q *Sequence, tokens int) error {
@@ -85,8 +123,8 @@ func (m *Model) Rewind(q *Sequence, mode Prefill, prompt int) error {
 		}
 	}
 	start := max(0, hit-m.cfg.Window)
-	q.frozen = hit
-	q.tokens, q.hist = q.tokens[:start], q.hist[:start]
+	q.frozen, q.clipped = hit, q.clipped || start > 0
+	q.tokens, q.hist = q.tokens[:start], q.hist[:min(start, len(q.hist))] // no hist without Engram
 	return m.replan(q, NewPlan(m.cfg, mode, prompt).from(start))
 }
 

@@ -1,0 +1,162 @@
+package plan
+
+import (
+	"fmt"
+
+	"cedrun/runtime/config"
+	"cedrun/runtime/inventory"
+	"cedrun/runtime/kv"
+)
+
+// Weights are the bytes of a checkpoint by how a step reads them (spec model.md 2.2).
+type Weights struct {
+	Dense     int64 `json:"dense"`     // by every token, without the head
+	Head      int64 `json:"head"`      // by every row of logits
+	Experts   int64 `json:"experts"`   // routed experts: a few per token
+	Embedding int64 `json:"embedding"` // a row per token
+	Engram    int64 `json:"engram"`    // tables: some rows per token
+	Idle      int64 `json:"idle"`      // draft blocks and vision tower: not read
+}
+
+// CountWeights derives the bytes from the geometry, in the formats of the release.
+func CountWeights(c *config.Config) Weights {
+	v := inventory.Count(c)
+	bytes := func(p inventory.Part) int64 { return v.Parts[p].Bytes }
+	w := Weights{
+		Head: bytes(inventory.Head), Experts: bytes(inventory.Experts), Embedding: bytes(inventory.Embedding),
+		Engram: bytes(inventory.EngramTables), Idle: bytes(inventory.Draft) + bytes(inventory.Vision),
+	}
+	w.Dense = v.Total().Bytes - w.Total()
+	return w
+}
+
+// Total is the size of the checkpoint.
+func (w Weights) Total() int64 { return w.Always() + w.OnDemand() + w.Idle }
+
+// Always is what every token reads.
+func (w Weights) Always() int64 { return w.Dense + w.Head }
+
+// OnDemand is what a token reads a part of.
+func (w Weights) OnDemand() int64 { return w.Experts + w.Embedding + w.Engram }
+
+// Buffers are the bytes that a model allocates.
+type Buffers struct {
+	KV      int64 `json:"kv"`      // pages of global KV and their tables
+	Windows int64 `json:"windows"` // rings of window rows and rows of open groups
+	Step    int64 `json:"step"`    // activations and kernel workspaces of a step
+	Program int64 `json:"program"` // the process itself: tensor index, expert tables, runtime
+}
+
+// Total is the sum of the buffers.
+func (b Buffers) Total() int64 { return b.KV + b.Windows + b.Step + b.Program }
+
+// CountBuffers sizes what a filled setup allocates. threads counts CPU workers.
+func CountBuffers(c *config.Config, s Setup, threads int) Buffers {
+	return Buffers{
+		KV:      pageBytes(c)*int64(kv.PagesFor(s.KVTokens)) + int64(4*s.Slots*kv.PagesFor(s.Context)),
+		Windows: int64(s.Slots) * windowBytes(c),
+		Step:    stepBytes(c, s) + scratchBytes(c, s, threads),
+		Program: programBytes(c),
+	}
+}
+
+// pageBytes is the size of a KV page of all owner layers.
+func pageBytes(c *config.Config) int64 {
+	ratios := make([]int, len(c.KVSources))
+	for i, l := range c.KVSources {
+		ratios[i] = c.CompressRatios[l]
+	}
+	return int64(kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios).PageBytes)
+}
+
+// windowBytes is the state of a sequence besides its pages: a ring per layer, and open groups of sources with a ratio.
+func windowBytes(c *config.Config) int64 {
+	n := c.Layers * (c.Window + c.Draft.BlockSize) * c.WindowRowBytes()
+	for _, l := range c.KVSources {
+		if c.CompressRatios[l] > 1 {
+			n += (2 + c.Draft.BlockSize) * 2 * c.HeadDim * 4
+		}
+	}
+	return int64(n)
+}
+
+// stepBytes sums the step buffers, in the order of the forward pass.
+func stepBytes(c *config.Config, s Setup) int64 {
+	d, hc, cols := c.HiddenSize, c.HCMult, 0
+	if len(c.Engram.Layers) > 0 {
+		cols = c.Engram.Columns()
+	}
+	wide := cols * c.Engram.HeadDim
+	widest := max(d, c.QLoraRank, c.OGroups*c.OLoraRank, wide)
+	row := 2*hc*d*2 + 4*hc*4 + hc*hc*4 + // streams and their mixes, twice where rows are compacted
+		3*d*2 + widest + widest/32 + // sub-layer input, output, quantised
+		c.QLoraRank*2 + 2*c.Heads*c.HeadDim*2 + c.OGroups*c.OLoraRank*2 + // queries, attention
+		c.HeadDim*2 + c.WindowRowBytes() + 2*c.HeadDim*4 + c.HeadDim*2 + c.IndexHeadDim*2 + // window rows, compressor
+		c.IndexHeads*(c.IndexHeadDim+1)*2 + 2*c.IndexTopK*4 + 2*max(c.CandidateTopKBlocks, 1)*4 + // indexer
+		c.Experts*4 + c.ExpertsPerToken*8 + // router
+		cols*8 + wide + wide/32 + wide*2 + (hc+1)*d*2 + // Engram
+		8 // group and output lists
+	sets := (c.Layers + 4) * (64 + 7*(4*s.rows()+16) + 4*s.Slots + 63)
+	return int64(s.rows()*row) + int64(s.Outputs*(c.VocabSize*4+2*d)) + int64(sets)
+}
+
+const (
+	indexTile   = 32 // rows that the CPU's indexer scores together
+	attendBlock = 64 // keys that attention takes together
+)
+
+// scratchBytes sums the workspaces of the CPU's kernels.
+func scratchBytes(c *config.Config, s Setup, threads int) int64 {
+	rows, groups := s.rows(), 0
+	if n := len(c.KVSources); n > 0 {
+		groups = kv.PagesFor(s.Context) * (kv.PageTokens / c.CompressRatios[c.KVSources[n-1]])
+	}
+	heads, block := (c.IndexHeads+3)/4*4, max(c.CandidateBlock, 1)
+	index := min(rows, indexTile) * (heads*(c.IndexHeadDim+c.IndexHeadDim/32+1)*4 + (groups+block+15)*2 + (groups/block+1)*2)
+	attend := threads * ((attendBlock+c.Heads)*c.HeadDim + c.Heads*(attendBlock+2)) * 4
+	assignments := rows * (c.ExpertsPerToken + 1)
+	expert := assignments*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + rows*c.ExpertsPerToken*4 + (2*c.Experts+1)*4
+	return int64(index + attend + expert)
+}
+
+// programBytes is what the process takes beside its buffers: measured, 32 MB and some hundred bytes per tensor.
+func programBytes(c *config.Config) int64 {
+	experts := int64(c.Layers * c.Experts)
+	return 32<<20 + experts*(48+6*512)
+}
+
+// Load is what opening a model takes, against what there is.
+type Load struct {
+	Weights   int64 // bytes of all tensors
+	Read      int64 // of them, bytes that are read into memory instead of paged in from mapped files on demand
+	Buffers   Buffers
+	KVTokens  int
+	Available int64 // bytes of memory that can be had without swapping; 0 = unknown
+}
+
+// Need is the memory that opening is sure to use.
+func (l Load) Need() int64 { return l.Read + l.Buffers.Total() }
+
+// Check refuses what cannot be opened.
+func (l Load) Check() error {
+	if l.Available == 0 || l.Need() <= l.Available {
+		return nil
+	}
+	if l.Read > l.Buffers.KV {
+		return fmt.Errorf("%s of weights are to be read into memory and %s are free: leave out --no-map, or lift the limit on address space", GB(l.Read), GB(l.Available))
+	}
+	return fmt.Errorf("the KV cache of %d tokens takes %s and %s of memory are free: lower --context", l.KVTokens, GB(l.Buffers.KV+l.Buffers.Windows), GB(l.Available))
+}
+
+// GB writes bytes as decimal gigabytes, or megabytes when there are few: 3.2 GB, 17 MB.
+func GB(n int64) string {
+	switch {
+	case n >= 99_950_000_000:
+		return fmt.Sprintf("%.0f GB", float64(n)/1e9)
+	case n >= 999_500_000:
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	case n >= 9_950_000:
+		return fmt.Sprintf("%.0f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+}

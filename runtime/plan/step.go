@@ -1,0 +1,298 @@
+package plan
+
+import (
+	"math"
+
+	"cedrun/runtime/config"
+)
+
+// Kernel is a kind of work that a step consists of.
+type Kernel uint8
+
+const (
+	Product  Kernel = iota // dense_gemm: Groups x [N, K] weights
+	Experts                // expert_gemm, routed: Groups experts per row, [N, K] twice and [K, N] each
+	Shared                 // expert_gemm, the shared expert
+	Mix                    // mhc_mix: N streams of K channels, Groups iterations
+	Collapse               // mhc_collapse
+	Expand                 // mhc_expand
+	Norm                   // norm_quant of K channels
+	Rotate                 // rope: N heads of K channels, Groups of them rotary
+	Route                  // route: N experts, Groups chosen
+	Index                  // csa2_index: N heads of K channels, Groups selected
+	Attend                 // csa2_attend: N heads of K channels
+	Move                   // the small rest: packing, gathering, appending K channels per row
+	Sample                 // choosing a token among N, on the host
+	Layer                  // what the host does for a layer between kernels
+)
+
+var kernelNames = [...]string{
+	"dense_gemm", "expert_gemm", "expert_gemm (shared)", "mhc_mix", "mhc_collapse", "mhc_expand", "norm_quant", "rope",
+	"route", "csa2_index", "csa2_attend", "data movement", "sample", "host",
+}
+
+func (k Kernel) String() string { return kernelNames[k] }
+
+// Format is how weights or activations are stored.
+type Format uint8
+
+const (
+	None Format = iota
+	FP8         // E4M3 with a scale per 32 x 32
+	FP4         // E2M1 with a scale per row and 32
+	BF16
+	F32
+)
+
+var formatNames = [...]string{"", "FP8", "FP4", "BF16", "F32"}
+
+func (f Format) String() string { return formatNames[f] }
+
+// bytes is the size of n elements with their scales.
+func (f Format) bytes(n float64) float64 {
+	switch f {
+	case FP8:
+		return n * (1 + 1./1024)
+	case FP4:
+		return n * (0.5 + 1./32)
+	case BF16:
+		return n * 2
+	case F32:
+		return n * 4
+	}
+	return 0
+}
+
+// Shape is what a kernel's cost depends on beside rows and depth.
+type Shape struct {
+	Kernel       Kernel
+	Weights      Format
+	Activations  Format // of Product: FP8 or BF16
+	N, K, Groups int
+}
+
+// Call is a kernel call. Depth is the number of distinct experts (Experts), of scored groups (Index) or of keys
+// (Attend) per row.
+type Call struct {
+	Shape
+	Rows, Depth float64
+}
+
+// Bytes is the size of the weights that a call reads.
+func (c *Call) Bytes() float64 {
+	n, k, g := float64(c.N), float64(c.K), float64(c.Groups)
+	switch c.Kernel {
+	case Product:
+		return c.Weights.bytes(n * k * g)
+	case Experts:
+		return c.Weights.bytes(3 * n * k * c.Depth)
+	case Shared:
+		return c.Weights.bytes(3 * n * k)
+	case Mix:
+		return c.Weights.bytes((2 + n) * n * n * k)
+	}
+	return 0
+}
+
+// Visit receives the calls of a step, and how often each happens; less than once for calls that not every step makes.
+type Visit func(c Call, times float64)
+
+// rows counts the rows of a step that take part in a layer: that enter it, leave window rows, attend.
+type rows struct{ enter, window, query float64 }
+
+// walker lists the calls of a step.
+type walker struct {
+	c        *config.Config
+	schedule []config.Layer
+	visit    Visit
+	at       float64 // mean position of the rows
+}
+
+func (w *walker) call(k Kernel, f Format, rows float64, n, kk, groups int) {
+	if rows > 0 {
+		w.visit(Call{Shape{Kernel: k, Weights: f, N: n, K: kk, Groups: groups}, rows, 0}, 1)
+	}
+}
+
+// deep visits a call with a depth. Without a depth it costs as little as moving its rows.
+func (w *walker) deep(k Kernel, f Format, rows, depth float64, n, kk, groups int) {
+	w.visit(Call{Shape{Kernel: k, Weights: f, N: n, K: kk, Groups: groups}, rows, depth}, 1)
+}
+
+func (w *walker) product(f, x Format, rows float64, n, k, groups int) {
+	if rows > 0 {
+		w.visit(Call{Shape{Product, f, x, n, k, groups}, rows, 0}, 1)
+	}
+}
+
+func (w *walker) norm(rows float64, n int) { w.call(Norm, None, rows, 0, n, 0) }
+func (w *walker) move(rows float64, n int) { w.call(Move, None, rows, 0, n, 0) }
+
+// step walks a step of rows, whose layers take part in it as of says, and outputs rows of logits.
+func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
+	c := w.c
+	w.move(all, c.HCMult*c.HiddenSize) // embed
+	for i := range w.schedule {
+		r := of(i)
+		if r.enter == 0 {
+			return
+		}
+		w.layer(&w.schedule[i], r)
+	}
+	if outputs == 0 {
+		return
+	}
+	last := of(len(w.schedule) - 1).query
+	w.call(Collapse, None, last, c.HCMult, c.HiddenSize, 0)
+	w.norm(last, c.HiddenSize)
+	w.move(outputs, c.HiddenSize)
+	w.product(BF16, BF16, outputs, c.VocabSize, c.HiddenSize, 1)
+}
+
+// layer follows model.pass.layer, kernel by kernel.
+func (w *walker) layer(l *config.Layer, r rows) {
+	c, d := w.c, w.c.HiddenSize
+	w.call(Layer, None, 1, 0, 0, 0)
+	if l.Engram >= 0 {
+		wide := c.Engram.Columns() * c.Engram.HeadDim
+		w.move(r.enter, wide)
+		w.norm(r.enter, wide)
+		w.product(FP8, FP8, r.enter, (c.HCMult+1)*d, wide, 1)
+		w.move(r.enter, 2*c.HCMult*d)
+	}
+	w.call(Collapse, None, r.enter, c.HCMult, d, 0)
+	w.norm(r.enter, d)
+	if l.OwnsKV {
+		w.compress(l, r.enter)
+	}
+	if r.window > 0 {
+		if r.window != r.enter {
+			w.move(r.window, d)
+		}
+		w.norm(r.window, d)
+		w.product(FP8, FP8, r.window, c.HeadDim, d, 1)
+		w.move(r.window, c.HeadDim)
+		w.move(r.window, c.HeadDim)
+	}
+	if r.query == 0 {
+		return
+	}
+	if r.query != r.enter {
+		w.move(r.query, (c.HCMult+1)*d)
+	}
+	w.call(Mix, F32, r.query, c.HCMult, d, c.HCSinkhornIters)
+	w.attention(l, r)
+	w.call(Expand, None, r.query, c.HCMult, d, 0)
+	w.call(Mix, F32, r.query, c.HCMult, d, c.HCSinkhornIters)
+	w.call(Collapse, None, r.query, c.HCMult, d, 0)
+	w.norm(r.query, d)
+	w.product(BF16, BF16, r.query, c.Experts, d, 1)
+	w.call(Route, None, r.query, c.Experts, 0, c.ExpertsPerToken)
+	w.deep(Experts, FP4, r.query, distinct(c, r.query), c.MoEIntermediate, d, c.ExpertsPerToken)
+	if c.SharedExperts > 0 {
+		w.call(Shared, FP8, r.query, c.MoEIntermediate, d, 0)
+	}
+	w.call(Expand, None, r.query, c.HCMult, d, 0)
+}
+
+// compress makes the global rows of groups; with fewer rows than a group has, only some steps close one.
+func (w *walker) compress(l *config.Layer, rows float64) {
+	c := w.c
+	if l.Ratio > 1 {
+		w.product(BF16, BF16, rows, c.HeadDim, c.HiddenSize, 1)
+	}
+	w.product(BF16, BF16, rows, c.HeadDim, c.HiddenSize, 1)
+	w.move(rows, c.HeadDim)
+	groups, times := rows/float64(l.Ratio), 1.
+	if groups < 1 {
+		groups, times = 1, groups
+	}
+	w.visit(Call{Shape{Product, BF16, BF16, c.IndexHeadDim, c.HeadDim, 1}, groups, 0}, times)
+	w.visit(Call{Shape{Kernel: Move, K: c.HeadDim + c.IndexHeadDim}, groups, 0}, times)
+}
+
+func (w *walker) attention(l *config.Layer, r rows) {
+	c, d, q := w.c, w.c.HiddenSize, r.query
+	if r.query != r.window || r.window != r.enter {
+		w.norm(q, d)
+	}
+	w.product(FP8, FP8, q, c.QLoraRank, d, 1)
+	w.norm(q, c.QLoraRank)
+	w.product(FP8, FP8, q, c.Heads*c.HeadDim, c.QLoraRank, 1)
+	w.call(Rotate, None, q, c.Heads, c.HeadDim, c.RopeDim)
+	seen := 0.
+	if l.Ratio > 0 {
+		seen = math.Floor((w.at + 1) / float64(l.Ratio))
+	}
+	if l.OwnsIndex {
+		w.product(FP8, FP8, q, c.IndexHeads*c.IndexHeadDim, c.QLoraRank, 1)
+		w.product(BF16, BF16, q, c.IndexHeads, d, 1)
+		scored := seen
+		if l.Restricted {
+			scored = min(scored, float64(c.CandidateTopKBlocks*c.CandidateBlock))
+		}
+		if seen <= float64(c.IndexTopK) { // all are taken
+			scored = 0
+		}
+		w.deep(Index, None, q, scored, c.IndexHeads, c.IndexHeadDim, c.IndexTopK)
+	}
+	keys := min(w.at+1, float64(c.Window)) + min(seen, float64(c.IndexTopK))
+	w.deep(Attend, None, q, keys, c.Heads, c.HeadDim, 0)
+	w.call(Rotate, None, q, c.Heads, c.HeadDim, c.RopeDim)
+	w.product(FP8, BF16, q, c.OLoraRank, c.Heads*c.HeadDim/c.OGroups, c.OGroups)
+	w.norm(q, c.OGroups*c.OLoraRank)
+	w.product(FP8, FP8, q, d, c.OGroups*c.OLoraRank, 1)
+}
+
+// distinct is the expected number of experts that rows use together, each row choosing uniformly.
+func distinct(c *config.Config, rows float64) float64 {
+	if c.Experts == 0 {
+		return 0
+	}
+	n := float64(c.Experts)
+	return n * (1 - math.Pow(1-float64(c.ExpertsPerToken)/n, rows))
+}
+
+// Decode visits the calls of a decode step of batch sequences that stand at a position.
+func Decode(c *config.Config, batch, position int, visit Visit) {
+	w := &walker{c: c, schedule: c.Schedule(), visit: visit, at: float64(position)}
+	b := float64(batch)
+	w.step(b, func(int) rows { return rows{b, b, b} }, b)
+	w.call(Sample, None, b, c.VocabSize, 0, 0)
+}
+
+// Thresholds are the positions from which on a sequence's rows enter each layer, leave window rows there and attend
+// there: model.Plan of a prefill mode and a prompt.
+type Thresholds struct{ Enter, Window, Query []int }
+
+const (
+	exactChunks = 32 // the last chunks of a prompt are walked one by one
+	someChunks  = 32 // of those before, this many stand for all
+)
+
+// Prompt visits the calls of the steps that process a prompt in chunks and compute the logits of its last row.
+func Prompt(c *config.Config, t Thresholds, prompt, chunk int, visit Visit) {
+	chunks := (prompt + chunk - 1) / chunk
+	early := max(0, chunks-exactChunks)
+	w := &walker{c: c, schedule: c.Schedule()}
+	one := func(i int, times float64) {
+		begin, end := i*chunk, min((i+1)*chunk, prompt)
+		from := func(at int) float64 { return float64(end - min(max(at, begin), end)) }
+		outputs := 0.
+		if end == prompt {
+			outputs = 1
+		}
+		w.at = float64(begin+end-1) / 2
+		w.visit = func(c Call, n float64) { visit(c, n*times) }
+		w.step(float64(end-begin), func(l int) rows { return rows{from(t.Enter[l]), from(t.Window[l]), from(t.Query[l])} }, outputs)
+	}
+	parts := min(early, someChunks)
+	for p := range parts {
+		begin, end := p*early/parts, (p+1)*early/parts
+		one((begin+end-1)/2, float64(end-begin))
+	}
+	for i := early; i < chunks; i++ {
+		one(i, 1)
+	}
+	visit(Call{Shape{Kernel: Sample, N: c.VocabSize}, 1, 0}, 1)
+}

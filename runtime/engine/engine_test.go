@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
@@ -250,6 +252,48 @@ func TestAFailingCallbackEndsItsRequest(t *testing.T) {
 	runAll(t, i, []*job{{Request: Request{Prompt: ids[:9], MaxTokens: 1, Sampling: sample.Params{TopP: 1}}}})
 }
 
+// The others of the batch go on, from their own rows of logits.
+func TestAFailingCallbackEndsNoOtherRequest(t *testing.T) {
+	i := open(t, "calm", Setup{Backend: ced.CPU, Context: 64, Slots: 3, Chunk: 64, Outputs: 67})
+	ids := goldenIDs(t, "calm")
+	request := func() *job {
+		return &job{Request: Request{Prompt: ids[:9], MaxTokens: 4, Sampling: sample.Params{TopP: 1}}}
+	}
+	alone := request()
+	runAll(t, i, []*job{alone})
+
+	// The first request holds the loop up until the others are queued, so that they share the next step.
+	queued, full := make(chan struct{}), errors.New("disk full")
+	submit := func(r Request) *Generation {
+		g, err := i.Submit(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	hold := submit(Request{Prompt: ids[:1], LogitsFrom: 0, OnLogits: func(int, []float32) error { <-queued; return nil }})
+	var failing *Generation
+	other := request()
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		failing = submit(Request{Prompt: ids[:20], OnLogits: func(int, []float32) error { return full }})
+	})
+	time.Sleep(20 * time.Millisecond) // so that it comes first in the batch
+	wait.Go(func() { runAll(t, i, []*job{other}) })
+	time.Sleep(20 * time.Millisecond)
+	close(queued)
+	wait.Wait()
+	if r := hold.Wait(); r.Err != nil {
+		t.Error(r.Err)
+	}
+	if r := failing.Wait(); !errors.Is(r.Err, full) {
+		t.Errorf("%+v", r)
+	}
+	if !slices.Equal(other.tokens, alone.tokens) {
+		t.Errorf("tokens %v beside a failing request, alone %v", other.tokens, alone.tokens)
+	}
+}
+
 func TestCloseEndsWhatRuns(t *testing.T) {
 	i, err := Open(Source{Dir: mini + "base"}, Setup{Backend: ced.CPU, Context: 4096})
 	if err != nil {
@@ -283,6 +327,7 @@ func TestRequestsThatCannotRunAreRefused(t *testing.T) {
 		{"empty prompt", Request{}, "the prompt is empty"},
 		{"negative max tokens", Request{Prompt: ids[:1], MaxTokens: -1}, "max tokens -1"},
 		{"too long a prompt", Request{Prompt: slices.Repeat(ids, 2)}, "the context holds 64"},
+		{"more tokens than an int adds up to", Request{Prompt: ids[:60], MaxTokens: math.MaxInt, Sampling: sample.Params{TopP: 1}}, "the context holds 64"},
 		{"too many tokens", Request{Prompt: ids[:60], MaxTokens: 5, Sampling: sample.Params{TopP: 1}}, "prompt of 60 tokens plus 5"},
 		{"forced and sampled", Request{Prompt: ids[:1], Forced: ids[:1], MaxTokens: 1}, "either forces"},
 		{"temperature", Request{Prompt: ids[:1], MaxTokens: 1, Sampling: sample.Params{TopP: 1, Temperature: -1}}, "temperature"},

@@ -243,9 +243,7 @@ func (s Setup) fill(c *config.Config) (Setup, error) {
 		s.Chunk = 256
 	}
 	s.Chunk = min(s.Chunk, s.Context)
-	if s.Outputs == 0 {
-		s.Outputs = s.Slots
-	}
+	s.Outputs = max(s.Outputs, s.Slots) // every sequence that decodes wants its row
 	if s.KVTokens == 0 {
 		s.KVTokens = s.Slots * kv.PagesFor(s.Context) * kv.PageTokens
 	}

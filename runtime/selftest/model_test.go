@@ -191,3 +191,22 @@ func TestParseKnown(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParseKnown(f *testing.F) {
+	f.Add([]byte(`{"prompt": [3, 4], "top1": 9}`))
+	f.Add([]byte(`{"prompt": [], "top1": null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		k, err := ParseKnown(data, 10)
+		if err != nil {
+			return
+		}
+		for _, id := range k.Prompt {
+			if id < 0 || id >= 10 {
+				t.Errorf("token %d was accepted", id)
+			}
+		}
+		if len(k.Prompt) == 0 || k.Top1 != nil && (*k.Top1 < 0 || *k.Top1 >= 10) {
+			t.Errorf("%+v was accepted", k)
+		}
+	})
+}

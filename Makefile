@@ -5,13 +5,18 @@ STATICCHECK  ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CLANG_FORMAT ?= .tools/bin/clang-format
 NATIVE        = $(shell find cuda -name '*.h' -o -name '*.cc' -o -name '*.cu')
 PROMPT       ?= Once upon a time
+PREFIX       ?= /usr/local
+# A release tarball holds its version; a checkout's is known to go build.
+RELEASE       = $(if $(wildcard VERSION),-ldflags "-X main.release=$(shell cat VERSION)")
 
 all: lib
-	go build -o bin/cedrun ./cmd/cedrun
+	go build $(RELEASE) -o bin/cedrun ./cmd/cedrun
 run: all
 	bin/cedrun generate --prompt "$(PROMPT)" --max-tokens 200
 lib: require
-	cmake -S . -B build && cmake --build build -j $(JOBS) --target ced_stamp
+	cmake -S . -B build $(CMAKE_FLAGS) && cmake --build build -j $(JOBS) --target ced_stamp
+install: all
+	install -d "$(DESTDIR)$(PREFIX)/bin" && install -m 755 bin/cedrun "$(DESTDIR)$(PREFIX)/bin/cedrun"
 
 require:
 	@sh tools/require.sh

@@ -41,11 +41,17 @@ func newApp(con *console) *cli.App {
 	}
 }
 
-// version is the module's version, or the commit that the build knows.
+// release is the version of a release tarball, set by its build.
+var release string
+
+// version is the release's or the module's version, or the commit that the build knows.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
+	}
+	if release != "" {
+		return release + " " + info.GoVersion
 	}
 	v := info.Main.Version
 	for _, s := range info.Settings {

@@ -72,6 +72,9 @@ func (g *golden) load(f *checkpoint.Checkpoint) error {
 		if err != nil {
 			return fmt.Errorf("golden %s: %w", t.Name, err)
 		}
+		if len(t.Shape) == 0 || slices.Contains(t.Shape, 0) {
+			return fmt.Errorf("golden %s has shape %v: not in the conformance format", t.Name, t.Shape)
+		}
 		g.vals[t.Name], g.shape[t.Name] = v, t.Shape
 	}
 	return nil
@@ -94,11 +97,36 @@ func (g *golden) ints(name string) []int32 {
 	return out
 }
 
-// width is the product of all dimensions but the first.
-func (g *golden) width(name string) int {
-	n := 1
-	for _, d := range g.shape[name][1:] {
-		n *= int(d)
+// width is the product of all dimensions but the first; rows is that one. Of a tensor that is there.
+func (g *golden) width(name string) int { return len(g.vals[name]) / max(g.rows(name), 1) }
+
+func (g *golden) rows(name string) int {
+	if s := g.shape[name]; len(s) > 0 {
+		return int(s[0])
+	}
+	return 0
+}
+
+// series lists the stems of tensors called prefix*suffix, in order.
+func (g *golden) series(prefix, suffix string) []string {
+	var stems []string
+	for n := range g.vals {
+		if strings.HasPrefix(n, prefix) && strings.HasSuffix(n, suffix) {
+			stems = append(stems, strings.TrimSuffix(n, suffix))
+		}
+	}
+	slices.Sort(stems)
+	return stems
+}
+
+// longest is the number of tokens of the longest sequence that the goldens hold.
+func (g *golden) longest() int {
+	n := g.rows("input_ids")
+	for _, s := range g.series("greedy", ".tokens") {
+		n = max(n, g.rows(s+".prompt")+g.rows(s+".tokens"))
+	}
+	for _, s := range g.series("len", ".ids") {
+		n = max(n, g.rows(s+".ids")+g.rows(s+".next"))
 	}
 	return n
 }
@@ -114,13 +142,12 @@ type run struct {
 	ownKV     map[int][]byte
 }
 
-const extra = 80 // decode steps after the longest prompt
+const extra = 8 // decode steps after the longest sequence
 
 func (r *run) model(stale bool) (*model.Model, error) {
-	n := len(r.ids) + extra
-	n = (n + kv.PageTokens - 1) / kv.PageTokens * kv.PageTokens
+	longest := r.g.longest()
 	return model.New(r.Stream, r.Checkpoint, r.Config, r.Rows, model.Options{
-		Slots: 3, Context: n, StepRows: 2*len(r.ids) + 8, DraftRows: r.Config.Draft.BlockSize, StaleIndexKeys: stale,
+		Slots: 3, Context: kv.PagesFor(longest+extra) * kv.PageTokens, StepRows: max(2*len(r.ids)+8, longest), DraftRows: r.Config.Draft.BlockSize, StaleIndexKeys: stale,
 	})
 }
 

@@ -3,8 +3,6 @@ package conform
 import (
 	"fmt"
 	"slices"
-	"sort"
-	"strings"
 
 	"cedrun/runtime/model"
 )
@@ -112,8 +110,11 @@ func (r *run) stale() error {
 	if !ok || !r.canonical {
 		return nil
 	}
-	m := int(r.g.shape["stale.logits"][0])
+	m := r.g.rows("stale.logits")
 	first := len(r.ids) - m + 1
+	if first < 1 {
+		return fmt.Errorf("golden stale.logits has %d rows for %d input_ids", m, len(r.ids))
+	}
 	return r.with(model.Exact, first, true, func(s *session) error {
 		got, err := s.feed(r.ids[:first], first-1, nil)
 		for i := first; i < len(r.ids) && err == nil; i++ {
@@ -130,16 +131,12 @@ func (r *run) stale() error {
 
 // greedy continues the goldens' prompts.
 func (r *run) greedy() error {
-	var names []string
-	for n := range r.g.vals {
-		if strings.HasPrefix(n, "greedy") && strings.HasSuffix(n, ".tokens") {
-			names = append(names, strings.TrimSuffix(n, ".tokens"))
-		}
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range r.g.series("greedy", ".tokens") {
 		prompt, want := r.g.ints(name+".prompt"), r.g.ints(name+".tokens")
 		r.g.get(name + ".margins")
+		if len(prompt) == 0 {
+			return fmt.Errorf("golden %s.tokens comes without %s.prompt", name, name)
+		}
 		err := r.with(model.Exact, len(prompt), false, func(s *session) error {
 			l, err := s.feed(prompt, len(prompt)-1, nil)
 			if err != nil {
@@ -158,14 +155,7 @@ func (r *run) greedy() error {
 
 // lengths are prompts at boundary lengths, each with three decode steps.
 func (r *run) lengths() error {
-	var names []string
-	for n := range r.g.vals {
-		if strings.HasPrefix(n, "len") && strings.HasSuffix(n, ".ids") {
-			names = append(names, strings.TrimSuffix(n, ".ids"))
-		}
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range r.g.series("len", ".ids") {
 		ids, next := r.g.ints(name+".ids"), r.g.ints(name+".next")
 		if _, ok := r.g.get(name + ".logits"); !ok {
 			continue
@@ -237,7 +227,7 @@ func (r *run) modes() error {
 				return err
 			}
 			name := fmt.Sprintf("chunks of %d", chunk)
-			r.self("cone equals exact", "last row, "+name, l, r.own[(n-1)*v:])
+			r.self("cone equals exact", "last row, "+name, r.lastRow(l), r.own[(n-1)*v:])
 			r.self("cone equals exact", "next decode step, "+name, next, exactNext)
 			if chunk == n {
 				r.compare("cone", "cone.logits", l)
@@ -259,6 +249,9 @@ func (r *run) encoderReplay() error {
 		return nil
 	}
 	hit, v := int(hits[0]), r.Config.VocabSize
+	if hit < 1 || hit >= len(r.ids) {
+		return fmt.Errorf("golden encreplay.hit is %d: there are %d input_ids", hit, len(r.ids))
+	}
 	for name, mode := range map[string]model.Prefill{"encreplay.full_logits": model.Exact, "encreplay.tail_logits": model.Replay} {
 		for _, chunk := range []int{len(r.ids), 5} {
 			err := r.with(model.Exact, hit, false, func(s *session) error {
@@ -272,8 +265,7 @@ func (r *run) encoderReplay() error {
 				if err != nil {
 					return err
 				}
-				want := int(r.g.shape[name][0])
-				r.compare("encoder replay", name, l[len(l)-want*v:])
+				r.compare("encoder replay", name, l[max(len(l)-r.g.rows(name)*v, 0):])
 				return nil
 			})
 			if err != nil {

@@ -210,8 +210,12 @@ func (m *Model) indexArgs(s *config.Layer, rows ced.Addr) ced.CSA2IndexArgs {
 		a.KV = m.kvOf(s.KeySource)
 		a.KV.Ratio = uint32(s.Ratio)
 		a.Publish, a.Restrict = flag(s.CandidateSource), flag(s.Restricted)
-	} else if len(c.KVSources) > 0 { // the most that any layer needs
-		a.KV = m.kvOf(c.KVSources[len(c.KVSources)-1])
+	} else { // the most that any layer needs
+		for _, l := range c.KVSources {
+			if kv := m.kvOf(l); kv.PageRows > a.KV.PageRows {
+				a.KV = kv
+			}
+		}
 		a.Publish = flag(c.CandidateSource >= 0)
 	}
 	a.MaxGroups = a.KV.MaxPages * a.KV.PageRows

@@ -24,7 +24,8 @@ func (p *pass) moe(l int, w *layerWeights) error {
 	if err := p.s.Route(&ced.RouteArgs{
 		Rows: p.in.addr, Logits: p.ws.routeLogits, Bias: w.bias.addr, BiasVL: w.biasVL.addr, BiasFormat: w.bias.format,
 		Idx: p.ws.idx, Weights: p.ws.wt, MaxRows: uint32(p.opt.StepRows), Experts: uint32(c.Experts),
-		TopK: uint32(c.ExpertsPerToken), Normalise: flag(c.NormTopK), Temperature: c.GateTemp, RouteScale: c.RouteScale,
+		TopK: uint32(c.ExpertsPerToken), Normalise: flag(c.NormTopK && c.ExpertsPerToken > 1), // alone, a weight would always be 1
+		Temperature: c.GateTemp, RouteScale: c.RouteScale,
 	}); err != nil {
 		return err
 	}

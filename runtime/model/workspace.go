@@ -9,7 +9,7 @@ import (
 // workspace holds the step buffers, each for StepRows rows; names follow the forward pass. Pairs are double buffers:
 // compaction copies from one to the other.
 type workspace struct {
-	h, hAlt, pre, preAlt   ced.Addr // streams BF16 [rows, hc, dim]; pre F32 [rows, hc]
+	h, hAlt, pre           ced.Addr // streams BF16 [rows, hc, dim]; pre F32 [rows, hc]
 	aPre, post, comb       ced.Addr // mixes F32
 	x, xAlt                ced.Addr // normed sub-layer input BF16 [rows, dim]
 	y                      ced.Addr // sub-layer output BF16 [rows, dim]
@@ -50,7 +50,7 @@ func (w *workspace) allocate(m *Model) error {
 		dst *ced.Addr
 		n   int
 	}{
-		{&w.h, r * hc * d * 2}, {&w.hAlt, r * hc * d * 2}, {&w.pre, r * hc * 4}, {&w.preAlt, r * hc * 4},
+		{&w.h, r * hc * d * 2}, {&w.hAlt, r * hc * d * 2}, {&w.pre, r * hc * 4},
 		{&w.aPre, r * hc * 4}, {&w.post, r * hc * 4}, {&w.comb, r * hc * hc * 4},
 		{&w.x, r * d * 2}, {&w.xAlt, r * d * 2}, {&w.y, r * d * 2},
 		{&w.codes, r * widest}, {&w.scales, r * widest / 32},

@@ -62,7 +62,7 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	if err != nil {
 		return nil, err
 	}
-	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.KV).Int64("windows", p.Windows).
+	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.Buffers.KV).Int64("windows", p.Buffers.Windows).Int64("step", p.Buffers.Step).
 		Int("kv_tokens", p.KVTokens).Int64("available", p.Available).Stringer("backend", setup.Backend).Msg("plan, in bytes")
 	setup.NoSelfTest = con.noSelfTest
 	i, err := engine.Start(f, setup)

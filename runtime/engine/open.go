@@ -13,8 +13,8 @@ import (
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
 	"cedrun/runtime/engram"
-	"cedrun/runtime/kv"
 	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
 	"cedrun/runtime/prompt"
 	"cedrun/runtime/tokenizer"
 )
@@ -230,33 +230,25 @@ func Open(src Source, setup Setup) (*Instance, error) {
 	return i, nil
 }
 
+// sizes are the parts of a setup that take memory, zeros filled in.
+func (s Setup) sizes(c *config.Config) (plan.Setup, error) {
+	return plan.Setup{Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens}.Fill(c)
+}
+
 // fill replaces zeros by what they stand for.
 func (s Setup) fill(c *config.Config) (Setup, error) {
-	if s.Context == 0 {
-		s.Context = min(8192, c.MaxPositions)
-	}
-	if s.Context < 1 || s.Context > c.MaxPositions {
-		return s, fmt.Errorf("context of %d tokens: this model takes 1 to %d", s.Context, c.MaxPositions)
-	}
-	s.Slots = max(s.Slots, 1)
-	if s.Chunk == 0 {
-		s.Chunk = 256
-	}
-	s.Chunk = min(s.Chunk, s.Context)
-	s.Outputs = max(s.Outputs, s.Slots) // every sequence that decodes wants its row
-	if s.KVTokens == 0 {
-		s.KVTokens = s.Slots * kv.PagesFor(s.Context) * kv.PageTokens
-	}
-	return s, nil
+	p, err := s.sizes(c)
+	s.Context, s.Slots, s.Chunk, s.Outputs, s.KVTokens = p.Context, p.Slots, p.Chunk, p.Outputs, p.KVTokens
+	return s, err
 }
 
 // Start starts an engine on opened files, which the instance then owns.
 func Start(f *Files, setup Setup) (*Instance, error) {
-	plan, err := f.Plan(setup)
+	load, err := f.Plan(setup)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.Check(); err != nil {
+	if err := load.Check(); err != nil {
 		return nil, err
 	}
 	setup, err = setup.fill(f.Config)

@@ -106,6 +106,7 @@ type walker struct {
 	schedule []config.Layer
 	visit    Visit
 	at       float64 // mean position of the rows
+	apart    bool    // every row is of its own sequence, and shares no keys
 }
 
 func (w *walker) call(k Kernel, f Format, rows float64, n, kk, groups int) {
@@ -114,9 +115,13 @@ func (w *walker) call(k Kernel, f Format, rows float64, n, kk, groups int) {
 	}
 }
 
-// deep visits a call with a depth. Without a depth it costs as little as moving its rows.
-func (w *walker) deep(k Kernel, f Format, rows, depth float64, n, kk, groups int) {
-	w.visit(Call{Shape{Kernel: k, Weights: f, N: n, K: kk, Groups: groups}, rows, depth}, 1)
+// keys visits a call whose rows read depth keys. Rows of different sequences count as calls of their own.
+func (w *walker) keys(k Kernel, rows, depth float64, groups, n, kk int) {
+	times := 1.
+	if w.apart {
+		rows, times = 1, rows
+	}
+	w.visit(Call{Shape{Kernel: k, N: n, K: kk, Groups: groups}, rows, depth}, times)
 }
 
 func (w *walker) product(f, x Format, rows float64, n, k, groups int) {
@@ -188,7 +193,7 @@ func (w *walker) layer(l *config.Layer, r rows) {
 	w.norm(r.query, d)
 	w.product(BF16, BF16, r.query, c.Experts, d, 1)
 	w.call(Route, None, r.query, c.Experts, 0, c.ExpertsPerToken)
-	w.deep(Experts, FP4, r.query, distinct(c, r.query), c.MoEIntermediate, d, c.ExpertsPerToken)
+	w.visit(Call{Shape{Kernel: Experts, Weights: FP4, N: c.MoEIntermediate, K: d, Groups: c.ExpertsPerToken}, r.query, distinct(c, r.query)}, 1)
 	if c.SharedExperts > 0 {
 		w.call(Shared, FP8, r.query, c.MoEIntermediate, d, 0)
 	}
@@ -234,10 +239,10 @@ func (w *walker) attention(l *config.Layer, r rows) {
 		if seen <= float64(c.IndexTopK) { // all are taken
 			scored = 0
 		}
-		w.deep(Index, None, q, scored, c.IndexHeads, c.IndexHeadDim, c.IndexTopK)
+		w.keys(Index, q, scored, c.IndexTopK, c.IndexHeads, c.IndexHeadDim)
 	}
 	keys := min(w.at+1, float64(c.Window)) + min(seen, float64(c.IndexTopK))
-	w.deep(Attend, None, q, keys, c.Heads, c.HeadDim, 0)
+	w.keys(Attend, q, keys, 0, c.Heads, c.HeadDim)
 	w.call(Rotate, None, q, c.Heads, c.HeadDim, c.RopeDim)
 	w.product(FP8, BF16, q, c.OLoraRank, c.Heads*c.HeadDim/c.OGroups, c.OGroups)
 	w.norm(q, c.OGroups*c.OLoraRank)
@@ -255,7 +260,7 @@ func distinct(c *config.Config, rows float64) float64 {
 
 // Decode visits the calls of a decode step of batch sequences that stand at a position.
 func Decode(c *config.Config, batch, position int, visit Visit) {
-	w := &walker{c: c, schedule: c.Schedule(), visit: visit, at: float64(position)}
+	w := &walker{c: c, schedule: c.Schedule(), visit: visit, at: float64(position), apart: true}
 	b := float64(batch)
 	w.step(b, func(int) rows { return rows{b, b, b} }, b)
 	w.call(Sample, None, b, c.VocabSize, 0, 0)

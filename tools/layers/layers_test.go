@@ -24,6 +24,7 @@ const module = "cedrun"
 var heights = map[string]int{
 	"cuda":             1,
 	"runtime/model":    2,
+	"runtime/machine":  2,
 	"runtime/conform":  3,
 	"runtime/selftest": 3,
 	"runtime/engine":   3,

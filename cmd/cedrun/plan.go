@@ -1,0 +1,254 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/config"
+	"cedrun/runtime/engine"
+	"cedrun/runtime/machine"
+	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
+)
+
+func planCommand(con *console) *cli.Command {
+	return &cli.Command{
+		Name:  "plan",
+		Usage: "say what a model will take and how fast it will be, before it is loaded",
+		Description: "Memory and speed follow from config.json, a second of measuring this machine's kernels on synthetic weights of\n" +
+			"the model's shapes, and, where experts do not fit, its disk. No weight is read; the shards need not be there.\n" +
+			"If the wish does not fit, the exit status is 1 and the message says what would.\n\n" +
+			"Examples:\n" +
+			"  cedrun plan -m DIR\n" +
+			"  cedrun plan -m DIR --context 131072 --batch 4\n" +
+			"  cedrun plan -m DIR --host-memory 64GiB --json",
+		Flags: flags(
+			[]cli.Flag{withDefault(stringFlag(groupModel, "model", "", "checkpoint `DIR`: config.json, and the shards if the disk is to be measured", "m"), "the embedded demo model")},
+			[]cli.Flag{
+				intFlag(groupCompute, "context", 0, 1, "8192, or what the model takes", "room for `N` tokens of prompt and text in every sequence"),
+				intFlag(groupCompute, "batch", 1, 1, "", "`B` sequences at a time"),
+				withDefault(stringFlag(groupCompute, "host-memory", "", "plan for this `SIZE` of free memory: bytes, or with a unit as in 24GiB or 24GB"), "what is free now"),
+				prefillFlag(model.Replay.String(), "replay"),
+			}, computeFlags(), outputFlags("print one JSON object: model, setup, memory, kernels, disk, prefill, decode")),
+		Action: con.action(0, con.plan),
+	}
+}
+
+// wish is what the flags of plan ask for.
+type wish struct {
+	source  engine.Source
+	config  *config.Config
+	setup   plan.Setup
+	mode    model.Prefill
+	backend ced.Kind
+	threads int
+	have    int64
+}
+
+func (con *console) plan(c *cli.Context) error {
+	w, err := readWish(c)
+	if err != nil {
+		return err
+	}
+	s, err := ced.Open(w.backend, 0, w.threads)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	w.threads = s.Threads()
+	weights := plan.CountWeights(w.config)
+	if err := plan.Fit(w.config, weights, w.setup, w.threads, w.have); err != nil {
+		return fmt.Errorf("%s with --context %d --batch %d %w", w.source.Name(), w.setup.Context, w.setup.Slots, err)
+	}
+	memory := plan.Place(w.config, weights, w.setup, w.threads, w.have)
+	con.show("measuring this machine")
+	report, err := w.predict(s, memory)
+	con.clear()
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return con.printJSON(report)
+	}
+	return report.print(con.out)
+}
+
+func readWish(c *cli.Context) (w *wish, err error) {
+	w = &wish{threads: c.Int("threads")}
+	if w.source, err = source(c); err != nil {
+		return nil, err
+	}
+	if w.mode, err = model.ParsePrefill(c.String("prefill")); err != nil {
+		return nil, err
+	}
+	if w.backend, err = backend(c); err != nil {
+		return nil, err
+	}
+	if w.config, err = readConfig(w.source); err != nil {
+		return nil, err
+	}
+	if w.setup, err = (plan.Setup{Context: c.Int("context"), Slots: c.Int("batch")}).Fill(w.config); err != nil {
+		return nil, err
+	}
+	w.have = plan.Available(os.DirFS("/"))
+	if text := c.String("host-memory"); text != "" {
+		if w.have, err = plan.ParseSize(text); err != nil {
+			return nil, fmt.Errorf("--host-memory: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// readConfig reads the geometry of a checkpoint whose shards may be missing.
+func readConfig(src engine.Source) (*config.Config, error) {
+	if src.FS == nil {
+		c, err := config.Load(filepath.Join(src.Dir, "config.json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s has no config.json: give a checkpoint's directory", src.Dir)
+		}
+		return c, err
+	}
+	data, err := fs.ReadFile(src.FS, "config.json")
+	if err != nil {
+		return nil, fmt.Errorf("%s: read config.json: %w", src.Name(), err)
+	}
+	return config.Parse(data)
+}
+
+// predict measures the machine and answers.
+func (w *wish) predict(s *ced.Stream, memory *plan.Memory) (*planReport, error) {
+	prompt := max(w.setup.Context-1, 1)
+	thresholds := plan.Thresholds(model.NewPlan(w.config, w.mode, prompt))
+	var calls []plan.Call
+	gather := func(c plan.Call, _ float64) { calls = append(calls, c) }
+	streamed := 0.
+	plan.Decode(w.config, w.setup.Slots, prompt, func(c plan.Call, n float64) {
+		streamed += n * c.Bytes()
+		gather(c, n)
+	})
+	plan.Prompt(w.config, thresholds, prompt, w.setup.Chunk, gather)
+	m := &plan.Machine{}
+	var err error
+	if m.Costs, err = machine.Costs(s, w.config, calls, streamed); err != nil {
+		return nil, err
+	}
+	if memory.OnDisk() > 0 && w.source.FS == nil {
+		if m.Disk, err = machine.Disk(w.source.Dir, w.threads); err != nil {
+			return nil, err
+		}
+	}
+	r := &planReport{
+		Model: w.source.Name(), Backend: w.backend.String(), Threads: w.threads, PrefillMode: w.mode.String(),
+		Context: w.setup.Context, Batch: w.setup.Slots, Memory: memory, Need: memory.Need(), OnDisk: memory.OnDisk(),
+		Kernels: plan.Rates(m, w.config, w.setup.Slots, prompt), Disk: m.Disk,
+		Prefill: memory.PromptSpeed(m, w.config, thresholds, prompt, w.setup.Chunk),
+	}
+	for _, at := range positions(w.setup.Context) {
+		r.Decode = append(r.Decode, decodeAt{at, memory.DecodeSpeed(m, w.config, w.setup.Slots, at)})
+	}
+	return r, nil
+}
+
+// positions are where decode is predicted: early, and at the end of the context.
+func positions(context int) []int {
+	const early = 256
+	if context <= 2*early {
+		return []int{context - 1}
+	}
+	return []int{early, context - 1}
+}
+
+type decodeAt struct {
+	Position int `json:"position"`
+	plan.Speed
+}
+
+// planReport is the JSON of a plan.
+type planReport struct {
+	Model       string       `json:"model"`
+	Backend     string       `json:"backend"`
+	Threads     int          `json:"threads"`
+	PrefillMode string       `json:"prefill_mode"`
+	Context     int          `json:"context"`
+	Batch       int          `json:"batch"`
+	Need        int64        `json:"need"` // bytes that should be in memory
+	OnDisk      int64        `json:"on_disk"`
+	Memory      *plan.Memory `json:"memory"`
+	Kernels     []plan.Rate  `json:"kernels"` // shares of a decode step
+	Disk        plan.Disk    `json:"disk"`
+	Prefill     plan.Speed   `json:"prefill"` // of a prompt that fills the context
+	Decode      []decodeAt   `json:"decode"`  // all sequences together
+}
+
+func (r *planReport) print(out io.Writer) error {
+	m, w := r.Memory, r.Memory.Weights
+	p := &lines{w: out}
+	p.line("%s: %d x %d tokens, %s prefill, backend %s, %d threads", r.Model, r.Batch, r.Context, r.PrefillMode, r.Backend, r.Threads)
+	p.line("")
+	p.line("In memory")
+	p.row("KV cache", m.Buffers.KV, "%d tokens", m.KVTokens)
+	p.row("windows", m.Buffers.Windows, "%d sequences", r.Batch)
+	p.row("step buffers", m.Buffers.Step+m.Buffers.Program, "and the program itself")
+	p.row("dense weights", w.Dense, "mapped; every token reads them")
+	p.row("head", w.Head, "mapped; once per sampled token")
+	p.row("experts", m.ExpertsHeld, "%.3g %% of %s", 100*m.ExpertShare, plan.GB(w.Experts))
+	if m.Have > 0 {
+		p.row("to be had", m.Have, "%s needed, experts apart; the KV cache could grow to %d tokens", plan.GB(r.Need), m.KVFit)
+	}
+	p.line("On disk, read when used")
+	p.row("experts", w.Experts-m.ExpertsHeld, "")
+	p.row("table rows", w.Embedding+w.Engram-m.Rows, "embedding and Engram")
+	p.row("not used", w.Idle, "draft blocks and vision")
+	p.line("")
+	p.line("Predicted speed")
+	p.line("  prefill %10.4g tok/s   a prompt of %.0f tokens in %.3g s%s", r.Prefill.Rate, r.Prefill.Tokens, r.Prefill.Compute+r.Prefill.Disk, waiting(r.Prefill))
+	for _, d := range r.Decode {
+		p.line("  decode  %10.4g tok/s   after %d tokens%s", d.Rate, d.Position, waiting(d.Speed))
+	}
+	p.line("A decode step by kernel, measured now")
+	for _, k := range r.Kernels {
+		gbs := ""
+		if k.Bandwidth > 0 {
+			gbs = fmt.Sprintf("%8.2f GB/s", k.Bandwidth/1e9)
+		}
+		p.line("  %-27s %9.3f ms  %4.1f %%  %s", k.Name, 1e3*k.Seconds, 100*k.Share, gbs)
+	}
+	if r.OnDisk > 0 {
+		if r.Disk.Bandwidth > 0 {
+			p.line("Disk: %.2f GB/s, %.0f us a row; %s", r.Disk.Bandwidth/1e9, 1e6*r.Disk.Latency, r.Disk.Note)
+		}
+		p.line("Experts are taken to be chosen uniformly: real choices are skewed, so the cache does better.")
+	}
+	return p.err
+}
+
+// waiting says how much of a time the disk takes.
+func waiting(s plan.Speed) string {
+	if s.Disk == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %.0f %% of it waiting for %s from disk", 100*s.Disk/(s.Disk+s.Compute), plan.GB(int64(s.DiskBytes)))
+}
+
+// lines writes until the first error.
+type lines struct {
+	w   io.Writer
+	err error
+}
+
+func (p *lines) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *lines) row(name string, bytes int64, note string, args ...any) {
+	p.line("  %-15s %9s   %s", name, plan.GB(bytes), fmt.Sprintf(note, args...))
+}

@@ -1,0 +1,219 @@
+package machine
+
+import (
+	"unsafe"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/config"
+	"cedrun/runtime/kv"
+	"cedrun/runtime/plan"
+	"cedrun/runtime/sample"
+)
+
+const (
+	arenaMost = 256 << 20
+	// pattern is a sane value in every format: FP8 0.69, FP4 1.5 and 1.5, BF16 and F32 4e-8.
+	pattern = 0x33
+	scaleOf = 0x7B // UE8M0 2^-4
+	// realPages hold the keys; longer sequences see them again and again.
+	realPages = 64
+)
+
+// bench holds synthetic weights, activations and a KV cache.
+type bench struct {
+	s      *ced.Stream
+	c      *config.Config
+	owned  []ced.Addr
+	limits limits
+
+	arena     ced.Addr // weights of any format; calls take them from here in turn
+	arenaSize int
+	cursor    int
+	scales    ced.Addr // of weights and activations
+	in, out   ced.Addr // activations
+	rows      map[int]ced.Addr
+	layout    kv.Layout
+	pages     ced.Addr
+	table     ced.Addr
+	sel       ced.Addr
+	start     ced.Addr // zero: positions at which windows start
+	scratch   ced.Addr
+	experts   ced.Addr
+	idx       ced.Addr
+}
+
+// limits bound a single call: weights read, multiplications, rows.
+type limits struct{ weights, work, rows int }
+
+func limitsOf(k ced.Kind) limits {
+	if k == ced.Ref {
+		return limits{1 << 20, 2 << 20, 8}
+	}
+	return limits{48 << 20, 256 << 20, 32}
+}
+
+func (b *bench) close() {
+	for _, a := range b.owned {
+		b.s.Free(a)
+	}
+}
+
+// filled allocates n bytes of value v.
+func (b *bench) filled(n int, v byte) (ced.Addr, error) {
+	a, err := b.s.Alloc(n + 64)
+	if err != nil {
+		return 0, err
+	}
+	b.owned = append(b.owned, a)
+	return a, b.s.Fill(a, v, n+64)
+}
+
+// upload allocates a copy of v.
+func upload[T any](b *bench, v []T) (ced.Addr, error) {
+	n := len(v) * int(unsafe.Sizeof(v[0]))
+	a, err := b.s.Alloc(n)
+	if err != nil {
+		return 0, err
+	}
+	b.owned = append(b.owned, a)
+	return a, b.s.Upload(a, unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), n))
+}
+
+// allocate makes buffers for the largest of the shapes, and an arena for the weights that a step streams.
+func (b *bench) allocate(shapes []*span, streamed float64) error {
+	c := b.c
+	b.limits, b.rows = limitsOf(b.s.Kind()), map[int]ced.Addr{}
+	least, perRow := 1<<16, 0
+	for _, x := range shapes {
+		in, out := x.K*max(x.Groups, 1), x.N*max(x.Groups, 1)
+		switch x.Kernel {
+		case plan.Product:
+			least = max(least, 2*32*x.K*x.Groups*bytes32[x.Weights]/32)
+		case plan.Experts, plan.Shared:
+			least = max(least, 3*x.N*x.K)
+		case plan.Mix:
+			least = max(least, (2+x.N)*x.N*x.N*x.K*4)
+		case plan.Sample:
+			out = 0
+		}
+		switch x.Kernel {
+		case plan.Index, plan.Attend, plan.Rotate, plan.Mix, plan.Collapse, plan.Expand:
+			in = x.N * x.K
+		}
+		perRow = max(perRow, in, min(out, b.limits.weights))
+	}
+	b.arenaSize = max(int(min(streamed, arenaMost)), least)
+	r := max(b.limits.rows, 1) + 1
+	ratios := make([]int, len(c.KVSources))
+	for i, l := range c.KVSources {
+		ratios[i] = c.CompressRatios[l]
+	}
+	b.layout = kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios)
+	var err error
+	for _, a := range []struct {
+		dst   *ced.Addr
+		n     int
+		value byte
+	}{
+		{&b.arena, b.arenaSize, pattern}, {&b.scales, max(b.arenaSize/16, r*perRow/16), scaleOf},
+		{&b.in, 2 * r * perRow, pattern}, {&b.out, 4 * r * perRow, 0}, {&b.start, 64 + 4*c.Layers, 0},
+		{&b.idx, 4 * r * max(c.ExpertsPerToken, 1), 0},
+	} {
+		if *a.dst, err = b.filled(a.n, a.value); err != nil {
+			return err
+		}
+	}
+	return b.keys()
+}
+
+// keys fills pages with different codes, so that selection has something to select.
+func (b *bench) keys() error {
+	if len(b.layout.Owners) == 0 {
+		return nil
+	}
+	data := make([]byte, realPages*b.layout.PageBytes)
+	for p := range realPages {
+		page := data[p*b.layout.PageBytes:]
+		for _, o := range b.layout.Owners {
+			noise(page[o.MainCodes:o.MainCodes+o.PageRows*b.c.HeadDim/2], p)
+			noise(page[o.IndexCodes:o.IndexCodes+o.PageRows*b.c.IndexHeadDim/2], p)
+			flat(page[o.MainScales:o.MainScales+o.PageRows*b.c.HeadDim/16], pattern)
+			flat(page[o.IndexScales:o.IndexScales+o.PageRows*b.c.IndexHeadDim/32], scaleOf)
+		}
+	}
+	var err error
+	b.pages, err = upload(b, data)
+	return err
+}
+
+func flat(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
+}
+
+// noise fills b with bytes of a multiplicative generator.
+func noise(b []byte, seed int) {
+	x := uint64(seed)*0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D
+	for i := range b {
+		x = x*6364136223846793005 + 1442695040888963407
+		b[i] = byte(x >> 56)
+	}
+}
+
+// weights is the next piece of n bytes of the arena.
+func (b *bench) weights(n int) ced.Addr {
+	n = (n + 63) &^ 63
+	if b.cursor+n > b.arenaSize {
+		b.cursor = 0
+	}
+	a := b.arena + ced.Addr(b.cursor)
+	b.cursor += n
+	return a
+}
+
+// rowSet is a step of n rows of one sequence that ends at a position.
+func (b *bench) rowSet(n, last int) (ced.Addr, error) {
+	zero := make([]int32, n)
+	pos := make([]int32, n)
+	for i := range pos {
+		pos[i] = int32(last - n + 1 + i)
+	}
+	r := ced.Rows{Count: int32(n), Slots: 1}
+	var err error
+	for _, f := range []struct {
+		dst *ced.Addr
+		v   []int32
+	}{{&r.Token, zero}, {&r.Pos, pos}, {&r.Slot, zero}, {&r.Flags, zero}, {&r.SeqFirst, []int32{0}}} {
+		if *f.dst, err = upload(b, f.v); err != nil {
+			return 0, err
+		}
+	}
+	return upload(b, []ced.Rows{r})
+}
+
+// plainRows is a row set for kernels that do not look at positions.
+func (b *bench) plainRows(n int) (ced.Addr, error) {
+	if a, ok := b.rows[n]; ok {
+		return a, nil
+	}
+	a, err := b.rowSet(n, max(n, 1024))
+	b.rows[n] = a
+	return a, err
+}
+
+// sampling is the choice of a token from logits that fall off as a model's do.
+func sampling(vocab int) (func() error, error) {
+	s, err := sample.New(sample.Params{Temperature: 0.8, TopP: 0.95})
+	if err != nil {
+		return nil, err
+	}
+	logits := make([]float32, vocab)
+	for i := range logits {
+		logits[i] = -float32(uint32(i)*2654435761>>8) / (1 << 20) // 0 to -16
+	}
+	return func() error {
+		_, err := s.Next(logits, nil, 0, 1)
+		return err
+	}, nil
+}

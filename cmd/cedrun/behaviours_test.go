@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,5 +103,40 @@ func TestDamagedWeightsAreNoticedBeforeTheFirstToken(t *testing.T) {
 	r = cedrun(t, "", "generate", "-m", dir, "-p", "Hello", "--no-self-test")
 	if r.status != exitError || strings.Contains(r.err, "self-test") {
 		t.Errorf("without it: status %d, stderr %q", r.status, r.err)
+	}
+}
+
+// The defaults of every command fit each other and any model: only what has no default is given.
+func TestEveryCommandRunsWithItsDefaults(t *testing.T) {
+	dir := copyModel(t, small(t))
+	if err := os.WriteFile(filepath.Join(dir, "heldout.txt"), []byte(sample120), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	invocations := map[string]struct {
+		stdin string
+		args  []string
+	}{
+		"generate":   {"Hello", []string{"-m", dir}},
+		"chat":       {"Hello\n", []string{"-m", dir, "--max-tokens", "20"}},
+		"eval":       {"", []string{"-m", dir}},
+		"logits":     {"", []string{"-m", dir, "--ids", "1", "--out", filepath.Join(t.TempDir(), "l.safetensors")}},
+		"conform":    {"", []string{"-m", testdata + "mini/calm"}},
+		"tokenize":   {"Hello", []string{"-m", dir}},
+		"render":     {"Hello", []string{"-m", dir}},
+		"inspect":    {"", []string{"-m", dir}},
+		"verify":     {"", []string{"-m", dir}},
+		"plan":       {"", []string{"-m", dir}},
+		"completion": {"", []string{"bash"}},
+	}
+	for _, c := range newApp(newConsole(strings.NewReader(""), io.Discard, io.Discard)).Commands {
+		t.Run(c.Name, func(t *testing.T) {
+			i, ok := invocations[c.Name]
+			if !ok {
+				t.Fatal("no default invocation is known")
+			}
+			if r := succeed(t, i.stdin, append([]string{c.Name}, i.args...)...); r.out == "" {
+				t.Errorf("wrote nothing; stderr %q", r.err)
+			}
+		})
 	}
 }

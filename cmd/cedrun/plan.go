@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -208,7 +209,7 @@ func (r *planReport) print(out io.Writer) error {
 	p.row("not used", w.Idle, "draft blocks and vision")
 	p.line("")
 	p.line("Predicted speed")
-	p.line("  prefill %10.4g tok/s   a prompt of %.0f tokens in %.3g s%s", r.Prefill.Rate, r.Prefill.Tokens, r.Prefill.Compute+r.Prefill.Disk, waiting(r.Prefill))
+	p.line("  prefill %10.4g tok/s   a prompt of %.0f tokens in %s%s", r.Prefill.Rate, r.Prefill.Tokens, span(r.Prefill.Compute+r.Prefill.Disk), waiting(r.Prefill))
 	for _, d := range r.Decode {
 		p.line("  decode  %10.4g tok/s   after %d tokens%s", d.Rate, d.Position, waiting(d.Speed))
 	}
@@ -227,6 +228,14 @@ func (r *planReport) print(out io.Writer) error {
 		p.line("Experts are taken to be chosen uniformly: real choices are skewed, so the cache does better.")
 	}
 	return p.err
+}
+
+// span writes a time to three digits or whole seconds.
+func span(seconds float64) string {
+	if seconds < 100 {
+		return fmt.Sprintf("%.3g s", seconds)
+	}
+	return time.Duration(int64(seconds) * int64(time.Second)).String()
 }
 
 // waiting says how much of a time the disk takes.

@@ -55,7 +55,7 @@ func CountBuffers(c *config.Config, s Setup, threads int) Buffers {
 	return Buffers{
 		KV:      pageBytes(c)*int64(kv.PagesFor(s.KVTokens)) + int64(4*s.Slots*kv.PagesFor(s.Context)),
 		Windows: int64(s.Slots) * windowBytes(c),
-		Step:    stepBytes(c, s) + scratchBytes(c, s, threads),
+		Step:    stepBytes(c, s) + WorkspaceBytes(c, s, threads),
 		Program: programBytes(c),
 	}
 }
@@ -105,8 +105,8 @@ const (
 	attendBlock = 64 // keys that attention takes together
 )
 
-// scratchBytes sums the workspaces of the CPU's kernels.
-func scratchBytes(c *config.Config, s Setup, threads int) int64 {
+// WorkspaceBytes sums the workspaces of the CPU's kernels for a filled setup.
+func WorkspaceBytes(c *config.Config, s Setup, threads int) int64 {
 	rows, groups := s.rows(), 0
 	if n := len(c.KVSources); n > 0 {
 		groups = kv.PagesFor(s.Context) * (kv.PageTokens / c.CompressRatios[c.KVSources[n-1]])
@@ -148,15 +148,18 @@ func (l Load) Check() error {
 	return fmt.Errorf("the KV cache of %d tokens takes %s and %s of memory are free: lower --context", l.KVTokens, GB(l.Buffers.KV+l.Buffers.Windows), GB(l.Available))
 }
 
-// GB writes bytes as decimal gigabytes, or megabytes when there are few: 3.2 GB, 17 MB.
+// GB writes bytes in decimal units: 3.2 GB, 17 MB, 12 kB.
 func GB(n int64) string {
-	switch {
-	case n >= 99_950_000_000:
-		return fmt.Sprintf("%.0f GB", float64(n)/1e9)
-	case n >= 999_500_000:
-		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-	case n >= 9_950_000:
-		return fmt.Sprintf("%.0f MB", float64(n)/1e6)
+	for _, u := range []struct {
+		one  float64
+		name string
+	}{{1e9, "GB"}, {1e6, "MB"}} {
+		switch x := float64(n) / u.one; {
+		case x >= 99.95:
+			return fmt.Sprintf("%.0f %s", x, u.name)
+		case x >= 0.9995:
+			return fmt.Sprintf("%.1f %s", x, u.name)
+		}
 	}
-	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	return fmt.Sprintf("%.0f kB", float64(n)/1e3)
 }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPlanAnswersFromAConfigAlone(t *testing.T) {
+	dir := t.TempDir()
+	data, err := os.ReadFile(testdata + "mini/sched40/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := succeed(t, "", "plan", "-m", dir, "--context", "512", "--batch", "2", "--host-memory", "2GiB")
+	for _, want := range []string{"2 x 512 tokens", "KV cache", "1024 tokens", "prefill", "decode", "after 511 tokens", "dense_gemm FP8"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, r.out)
+		}
+	}
+	var got planReport
+	if err := json.Unmarshal([]byte(succeed(t, "", "plan", "-m", dir, "--context", "512", "--json").out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Prefill.Rate <= 0 || len(got.Decode) == 0 || got.Decode[0].Rate <= 0 || got.Memory.Buffers.KV == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPlanOfTheReleaseSaysWhatDoesNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"context", []string{"--host-memory", "12GiB", "--context", "1048576", "--batch", "8"}, "lower --context to"},
+		{"batch", []string{"--host-memory", "12GiB", "--context", "1048576", "--batch", "8"}, "lower --batch to"},
+		{"weights", []string{"--host-memory", "4GiB"}, "and has 4.3 GB"},
+		{"size", []string{"--host-memory", "4 bananas"}, "24GiB"},
+		{"too long for the model", []string{"--context", "2000000"}, "1 to 1048576"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := cedrun(t, "", append([]string{"plan", "-m", testdata + "release"}, tc.args...)...)
+			if r.status != 1 || !strings.Contains(r.err, tc.want) || strings.Count(r.err, "\n") != 1 {
+				t.Errorf("status %d, %q", r.status, r.err)
+			}
+		})
+	}
+}
+
+func TestPlanOfTheEmbeddedModel(t *testing.T) {
+	r := cedrun(t, "", "plan")
+	if r.status != 0 && !strings.Contains(r.err, "no embedded model") {
+		t.Errorf("status %d, %q", r.status, r.err)
+	}
+}

@@ -28,7 +28,7 @@ func verifyCommand(con *console) *cli.Command {
 			withDefault(stringFlag(groupModel, "model", "", "checkpoint `DIR`: config.json, tokenizer.json and safetensors shards", "m"), "the embedded demo model"),
 			boolFlag(groupInput, "deep", "read every byte of the weights"),
 			stringFlag(groupInput, "digests", "", "with --deep: compare with the digests in `FILE`, as sha256sum writes them"),
-			intFlag(groupCompute, "threads", 2, 1, "", "with --deep: read `N` files at a time"),
+			intFlag(groupCompute, "threads", 0, 0, "2", "with --deep: read `N` files at a time"),
 		}, outputFlags("print the report as JSON")),
 		Action: con.action(0, con.verify),
 	}

@@ -128,7 +128,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"digests without reading", []string{"-m", dir, "--digests", sums}, "--digests needs --deep"},
 		{"no list", []string{"-m", dir, "--deep", "--digests", "absent"}, "--digests: open absent: no such file"},
 		{"no list of digests", []string{"-m", dir, "--deep", "--digests", sums}, "sums, line 1: expected 64 hexadecimal digits"},
-		{"no thread", []string{"-m", dir, "--deep", "--threads", "0"}, "--threads 0: use 1 or more"},
+		{"no thread", []string{"-m", dir, "--deep", "--threads", "-1"}, "--threads -1: use 0 or more"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := cedrun(t, "", append([]string{"verify"}, c.args...)...)

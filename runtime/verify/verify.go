@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
 
@@ -191,8 +190,11 @@ var parts = []string{"config.json", "model.safetensors.index.json", "tokenizer.j
 // list records the checkpoint's files and their sizes, and notes shards that nothing refers to.
 func (v *verifier) list() {
 	names := slices.Clone(parts)
+	stored, _ := fs.Glob(v.fsys, "model*.safetensors") // a pattern without fault
 	if v.ck != nil {
 		names = append(names, v.ck.Shards()...)
+	} else {
+		names = append(names, stored...)
 	}
 	if v.Digests != nil {
 		for _, name := range v.Digests.names {
@@ -210,12 +212,8 @@ func (v *verifier) list() {
 			v.fault("%s is listed in %s, but it is not there", name, v.Digests.source)
 		}
 	}
-	if v.ck == nil {
-		return
-	}
-	stray, _ := fs.Glob(v.fsys, "model*.safetensors")
-	for _, name := range stray {
-		if !slices.Contains(names, path.Base(name)) {
+	for _, name := range stored {
+		if !slices.Contains(names, name) {
 			v.note("%s is no part of the checkpoint: the index does not name it", name)
 		}
 	}

@@ -50,7 +50,7 @@ func TestRecallHoldsAtEveryPromptLength(t *testing.T) {
 		t.Fatal(err)
 	}
 	const remainders = 64 // a multiple of window and group
-	const each = 3
+	const each = 2
 	var shifted []eval.Case
 	for i := range remainders * each {
 		c := cases[i%each*len(cases)/each/2] // of the shorter distances
@@ -69,17 +69,15 @@ func TestRecallHoldsAtEveryPromptLength(t *testing.T) {
 	if err := os.WriteFile(path, file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []string{"exact", "replay"} {
-		var got struct {
-			Distances []eval.Accuracy
-			All       eval.Accuracy
-		}
-		evaluate(t, &got, "--prefill", mode, "--recall", path)
-		for _, a := range got.Distances {
-			t.Logf("%s: prompts of %d modulo 8: %d of %d right", mode, a.Distance, a.Right, a.Cases)
-			if a.Accuracy < got.All.Accuracy-0.3 {
-				t.Errorf("%s: prompts of %d modulo 8: %d of %d right, of all %d of %d", mode, a.Distance, a.Right, a.Cases, got.All.Right, got.All.Cases)
-			}
+	var got struct {
+		Distances []eval.Accuracy
+		All       eval.Accuracy
+	}
+	evaluate(t, &got, "--recall", path)
+	for _, a := range got.Distances {
+		t.Logf("prompts of %d modulo 8: %d of %d right", a.Distance, a.Right, a.Cases)
+		if a.Accuracy < got.All.Accuracy-0.3 {
+			t.Errorf("prompts of %d modulo 8: %d of %d right, of all %d of %d", a.Distance, a.Right, a.Cases, got.All.Right, got.All.Cases)
 		}
 	}
 }
@@ -89,25 +87,19 @@ func TestRecallHoldsAtEveryPromptLength(t *testing.T) {
 func TestLossDoesNotJumpWithTheContext(t *testing.T) {
 	text, _ := trained(t, "heldout.txt")
 	path := textFile(t, strings.ToValidUTF8(text[:min(len(text), 24<<10)], ""))
-	for _, mode := range []string{"exact", "replay"} {
-		var l eval.Loss
-		args := []string{"--text", path, "--context", "2048", "--prefill", mode}
-		if mode == "replay" {
-			args = append(args, "--stride", "512")
+	var l eval.Loss
+	evaluate(t, &l, "--text", path, "--context", "2048")
+	best := 0.0
+	for _, b := range l.Positions {
+		t.Logf("positions %d-%d: %d tokens, %.3f bits per byte", b.From, b.To-1, b.Tokens, b.BitsPerByte)
+		if b.Tokens < 256 {
+			continue
 		}
-		evaluate(t, &l, args...)
-		best := 0.0
-		for _, b := range l.Positions {
-			t.Logf("%s: positions %d-%d: %d tokens, %.3f bits per byte", mode, b.From, b.To-1, b.Tokens, b.BitsPerByte)
-			if b.Tokens < 256 {
-				continue
-			}
-			if best > 0 && b.BitsPerByte > 1.15*best {
-				t.Errorf("%s: positions %d-%d: %.3f bits per byte after %.3f", mode, b.From, b.To-1, b.BitsPerByte, best)
-			}
-			if best == 0 || b.BitsPerByte < best {
-				best = b.BitsPerByte
-			}
+		if best > 0 && b.BitsPerByte > 1.15*best {
+			t.Errorf("positions %d-%d: %.3f bits per byte after %.3f", b.From, b.To-1, b.BitsPerByte, best)
+		}
+		if best == 0 || b.BitsPerByte < best {
+			best = b.BitsPerByte
 		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
@@ -19,6 +21,9 @@ type console struct {
 
 	inTerminal, outTerminal, errTerminal bool
 
+	edit       func() editor                     // reads lines typed in a terminal; nil elsewhere
+	interrupts func() (<-chan os.Signal, func()) // for commands that outlive Ctrl-C
+
 	noSelfTest bool
 
 	mu       sync.Mutex // of progress, which the engine's goroutine draws too
@@ -26,10 +31,20 @@ type console struct {
 }
 
 func newConsole(in io.Reader, out, err io.Writer) *console {
-	return &console{
-		in: in, out: out, err: err, log: zerolog.Nop(),
+	con := &console{
+		in: in, out: out, err: err, log: zerolog.Nop(), interrupts: interrupts,
 		inTerminal: isTerminal(in), outTerminal: isTerminal(out), errTerminal: isTerminal(err),
 	}
+	if con.inTerminal && con.outTerminal {
+		con.edit = newEditor
+	}
+	return con
+}
+
+func interrupts() (<-chan os.Signal, func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	return c, func() { signal.Stop(c) }
 }
 
 func isTerminal(stream any) bool {

@@ -159,28 +159,13 @@ func fit(prompt, maxTokens int, given bool, context, most int) (int, int, error)
 func (w *writing) run(c *cli.Context) error {
 	ctx, cancel := context.WithCancel(c.Context)
 	defer cancel()
-	w.req.OnPrefill = func(done, total int) {
-		if done < total {
-			w.show("prompt: %d of %d tokens", done, total)
-		} else {
-			w.clear()
-		}
-	}
-	g, err := w.inst.Submit(ctx, w.req)
+	g, err := w.begin(ctx)
 	if err != nil {
 		return err
 	}
-	err = w.follow(g, cancel)
-	r := g.Wait()
-	w.clear()
-	if err == nil {
-		err = w.take(w.reader.Close(reason(r.Finish)))
-	}
+	r, err := w.follow(g, cancel)
 	if err != nil {
 		return err
-	}
-	if r.Finish == engine.FinishError {
-		return r.Err
 	}
 	if err := w.finish(c, r); err != nil {
 		return err
@@ -191,24 +176,44 @@ func (w *writing) run(c *cli.Context) error {
 	return nil
 }
 
-// follow shows tokens as they come and cancels the generation when the text is complete.
-func (w *writing) follow(g *engine.Generation, cancel context.CancelFunc) error {
-	for !w.reader.Done() {
+// begin submits the request and shows how its prompt gets on.
+func (w *writing) begin(ctx context.Context) (*engine.Generation, error) {
+	w.req.OnPrefill = func(done, total int) {
+		if done < total {
+			w.show("prompt: %d of %d tokens", done, total)
+		} else {
+			w.clear()
+		}
+	}
+	return w.inst.Submit(ctx, w.req)
+}
+
+// follow shows tokens as they come, cancels the generation when the text is complete, and waits for its end.
+func (w *writing) follow(g *engine.Generation, cancel context.CancelFunc) (engine.Result, error) {
+	var err error
+	for err == nil && !w.reader.Done() {
 		t, ok := g.Next(context.Background()) // cancelling the request ends it
 		if !ok {
-			return nil
+			break
 		}
 		w.ids = append(w.ids, t.ID)
 		if w.req.Sampling.Logprobs {
 			w.probs = append(w.probs, newTokenLogprob(w.inst.Tokenizer, t))
 		}
-		if err := w.take(w.reader.Next(t.ID)); err != nil {
-			cancel()
-			return err
-		}
+		err = w.take(w.reader.Next(t.ID))
 	}
-	cancel()
-	return nil
+	if err != nil || w.reader.Done() {
+		cancel()
+	}
+	r := g.Wait()
+	w.clear()
+	if err == nil {
+		err = w.take(w.reader.Close(reason(r.Finish)))
+	}
+	if err == nil && r.Finish == engine.FinishError {
+		err = r.Err
+	}
+	return r, err
 }
 
 func (w *writing) take(events []prompt.Event) error {
@@ -241,6 +246,16 @@ func (w *writing) finish(c *cli.Context, r engine.Result) error {
 	} else {
 		w.print.end()
 	}
+	w.warn(result)
+	w.log.Info().Str("finish", string(result.Finish.Reason)).Int("tokens", len(w.ids)).Msg("text complete")
+	if c.Bool("stats") && w.print != nil {
+		stats.print(w.err)
+	}
+	return nil
+}
+
+// warn reports a text that is not what it should be.
+func (w *writing) warn(result *prompt.Result) {
 	end := result.Finish
 	if end.UnclosedThinking {
 		w.log.Warn().Msg("the output ended within its reasoning: raise --max-tokens or lower --effort")
@@ -251,11 +266,6 @@ func (w *writing) finish(c *cli.Context, r engine.Result) error {
 	if n := text.Loop(w.ids); n > 0 {
 		w.log.Warn().Int("period", n).Msg("the text ends in a loop: try a higher --temperature or another --seed")
 	}
-	w.log.Info().Str("finish", string(end.Reason)).Int("tokens", len(w.ids)).Msg("text complete")
-	if c.Bool("stats") && w.print != nil {
-		stats.print(w.err)
-	}
-	return nil
 }
 
 // output is the JSON of a generation.

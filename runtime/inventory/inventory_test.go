@@ -158,3 +158,40 @@ func TestAFaultIsReported(t *testing.T) {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }
+
+// A model that keeps no global rows has no decoder either: a prompt goes through all of it.
+func TestModelWithoutGlobalCache(t *testing.T) {
+	c := load(t, "mini/base")
+	c.KVSources, c.IndexSources, c.CandidateSource, c.CompressRatios = nil, nil, -1, make([]int, c.Layers)
+	r, err := New("swa", c, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Active.Prefill != r.Active.Decode-r.Active.Head || r.Active.Decoder != 0 || r.KV.BytesPerToken != 0 || r.Memory.KV != 0 || r.State.OpenGroups != 0 {
+		t.Errorf("%+v %+v %+v", r.Active, r.KV, r.State)
+	}
+	var out bytes.Buffer
+	if err := r.Print(&out); err != nil || strings.Count(out.String(), " SWA ") < 2 {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// Prefill averages what each row of a prompt runs through; in replay the rows before the last window end in the last KV
+// source, where only its own rows are made.
+func TestPrefillCountsRowsPerLayer(t *testing.T) {
+	c := load(t, "release")
+	a := CountActive(c)
+	const prompt, last = 1 << 20, 20
+	from := make([]int, c.Layers)
+	if got := a.Prefill(from, prompt); got != a.Decode()-a.Head+a.Head/prompt {
+		t.Errorf("all layers: %d", got)
+	}
+	for l := last; l < c.Layers; l++ {
+		from[l] = prompt - c.Window
+	}
+	rows := int64(512*5120 + 512 + 128*512 + 128 + 5120) // compressor and its norm, index key and its norm, input norm
+	want := (a.Encoder()*prompt + a.Decoder()*int64(c.Window) + rows*int64(prompt-c.Window) + a.Head) / prompt
+	if got := a.Prefill(from, prompt); got != want {
+		t.Errorf("replay: %d, want %d", got, want)
+	}
+}

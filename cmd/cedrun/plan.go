@@ -199,19 +199,22 @@ func (r *planReport) print(out io.Writer) error {
 	p.row("step buffers", m.Buffers.Step+m.Buffers.Program, "and the program itself")
 	p.row("dense weights", w.Dense, "mapped; every token reads them")
 	p.row("head", w.Head, "mapped; once per sampled token")
-	p.row("experts", m.ExpertsHeld, "%.3g %% of %s", 100*m.ExpertShare, plan.GB(w.Experts))
-	if m.Have > 0 {
-		p.row("to be had", m.Have, "%s needed, experts apart; the KV cache could grow to %d tokens", plan.GB(r.Need), m.KVFit)
+	p.row("experts", m.ExpertsHeld, "mapped; %.3g %% of %s", 100*m.ExpertShare, plan.GB(w.Experts))
+	p.row("table rows", m.Rows, "mapped; embedding and Engram")
+	if r.OnDisk > 0 {
+		p.line("On disk, read when used")
+		p.row("experts", w.Experts-m.ExpertsHeld, "%.3g %% of them", 100*(1-m.ExpertShare))
+		p.row("table rows", w.Embedding+w.Engram-m.Rows, "embedding and Engram")
 	}
-	p.line("On disk, read when used")
-	p.row("experts", w.Experts-m.ExpertsHeld, "")
-	p.row("table rows", w.Embedding+w.Engram-m.Rows, "embedding and Engram")
 	p.row("not used", w.Idle, "draft blocks and vision")
+	if m.Have > 0 {
+		p.row("memory", m.Have, "free; %s needed, experts apart; the KV cache could grow to %d tokens", plan.GB(r.Need), m.KVFit)
+	}
 	p.line("")
 	p.line("Predicted speed")
 	p.line("  prefill %10.4g tok/s   a prompt of %.0f tokens in %s%s", r.Prefill.Rate, r.Prefill.Tokens, span(r.Prefill.Compute+r.Prefill.Disk), waiting(r.Prefill))
 	for _, d := range r.Decode {
-		p.line("  decode  %10.4g tok/s   after %d tokens%s", d.Rate, d.Position, waiting(d.Speed))
+		p.line("  decode  %10.4g tok/s   after %d tokens%s%s", d.Rate, d.Position, r.each(d.Rate), waiting(d.Speed))
 	}
 	p.line("A decode step by kernel, measured now")
 	for _, k := range r.Kernels {
@@ -228,6 +231,14 @@ func (r *planReport) print(out io.Writer) error {
 		p.line("Experts are taken to be chosen uniformly: real choices are skewed, so the cache does better.")
 	}
 	return p.err
+}
+
+// each is a sequence's share of a rate.
+func (r *planReport) each(rate float64) string {
+	if r.Batch == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", %.4g for each sequence", rate/float64(r.Batch))
 }
 
 // span writes a time to three digits or whole seconds.
@@ -258,6 +269,10 @@ func (p *lines) line(format string, args ...any) {
 	}
 }
 
+// row is a line of the memory table, left out when there is nothing.
 func (p *lines) row(name string, bytes int64, note string, args ...any) {
+	if bytes == 0 {
+		return
+	}
 	p.line("  %-15s %9s   %s", name, plan.GB(bytes), fmt.Sprintf(note, args...))
 }

@@ -4,17 +4,26 @@
 # runs it; the native library is built without optimisation, because only completeness is in question.
 set -eu
 cd "$(dirname "$0")/.."
-version=$(git describe --tags --always)
-name=cedrun-$version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-mkdir "$work/pack" dist 2>/dev/null || mkdir -p dist
-git archive --prefix="$name/" HEAD | tar -x -C "$work/pack"
-echo "$version" >"$work/pack/$name/VERSION"
-(cd "$work/pack/$name" && go mod vendor)
-tar -C "$work/pack" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -c "$name" |
-	gzip -n >"dist/$name.tar.gz"
+if version=$(git describe --tags --always 2>/dev/null); then
+	time=$(git log -1 --format=%ct)
+else # an unpacked tarball, or another tree without history
+	version=$(cat VERSION 2>/dev/null || echo devel)
+	time=0
+fi
+name=cedrun-$version
+tree=$work/pack/$name
+mkdir -p "$tree" dist
+if [ "$time" != 0 ]; then
+	git archive HEAD | tar -x -C "$tree"
+else
+	tar -c --exclude=./bin --exclude=./build --exclude=./dist --exclude=./vendor --exclude=./.tools . | tar -x -C "$tree"
+fi
+echo "$version" >"$tree/VERSION"
+(cd "$tree" && go mod vendor)
+tar -C "$work/pack" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" -c "$name" | gzip -n >"dist/$name.tar.gz"
 echo "dist/$name.tar.gz"
 [ "${1-}" = check ] || exit 0
 

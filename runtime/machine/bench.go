@@ -31,15 +31,10 @@ type bench struct {
 	cursor    int
 	scales    ced.Addr // of weights and activations
 	in, out   ced.Addr // activations
+	zeros     ced.Addr // window starts, expert numbers
 	rows      map[int]ced.Addr
 	layout    kv.Layout
 	pages     ced.Addr
-	table     ced.Addr
-	sel       ced.Addr
-	start     ced.Addr // zero: positions at which windows start
-	scratch   ced.Addr
-	experts   ced.Addr
-	idx       ced.Addr
 }
 
 // limits bound a single call: weights read, multiplications, rows.
@@ -116,8 +111,7 @@ func (b *bench) allocate(shapes []*span, streamed float64) error {
 		value byte
 	}{
 		{&b.arena, b.arenaSize, pattern}, {&b.scales, max(b.arenaSize/16, r*perRow/16), scaleOf},
-		{&b.in, 2 * r * perRow, pattern}, {&b.out, 4 * r * perRow, 0}, {&b.start, 64 + 4*c.Layers, 0},
-		{&b.idx, 4 * r * max(c.ExpertsPerToken, 1), 0},
+		{&b.in, 2 * r * perRow, pattern}, {&b.out, 4 * r * perRow, 0}, {&b.zeros, 4 * r * max(c.ExpertsPerToken, 1), 0},
 	} {
 		if *a.dst, err = b.filled(a.n, a.value); err != nil {
 			return err

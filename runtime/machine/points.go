@@ -87,7 +87,7 @@ func (b *bench) expert(x *span, p *point, rows ced.Addr) error {
 	p.depth = used
 	table := make([]ced.Expert, used)
 	a := ced.ExpertGEMMArgs{
-		Rows: rows, X: b.in, XScales: b.scales, Idx: b.idx, Weights: b.in, Y: b.out, MaxRows: uint32(p.rows),
+		Rows: rows, X: b.in, XScales: b.scales, Idx: b.zeros, Weights: b.in, Y: b.out, MaxRows: uint32(p.rows),
 		Dim: uint32(x.K), Inter: uint32(x.N), Limit: b.c.SwiGLULimit,
 	}
 	if x.Kernel == plan.Experts {
@@ -145,7 +145,7 @@ func (b *bench) elementwise(x *span, n int, rows ced.Addr) (func() error, error)
 		a := ced.MHCCollapseArgs{Rows: rows, H: b.in, Pre: b.in, X: b.out, MaxRows: most, Dim: uint32(x.K), Streams: uint32(x.N)}
 		return func() error { return s.MHCCollapse(&a) }, nil
 	case plan.Expand:
-		a := ced.MHCExpandArgs{Rows: rows, Y: b.in, Post: b.start, Comb: b.start, H: b.out, MaxRows: most, Dim: uint32(x.K), Streams: uint32(x.N)}
+		a := ced.MHCExpandArgs{Rows: rows, Y: b.in, H: b.out, MaxRows: most, Dim: uint32(x.K), Streams: uint32(x.N)}
 		var err error
 		if a.Post, err = b.filled(4*n*x.N*(x.N+1), pattern); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func (b *bench) elementwise(x *span, n int, rows ced.Addr) (func() error, error)
 		a.Comb = a.Post
 		return func() error { return s.MHCExpand(&a) }, nil
 	case plan.Rotate:
-		a := ced.RoPEArgs{Rows: rows, X: b.in, Freqs: b.scales, MaxRows: most, Heads: uint32(x.N), Dim: uint32(x.K), RoPEDim: uint32(x.Groups)}
+		a := ced.RoPEArgs{Rows: rows, X: b.in, MaxRows: most, Heads: uint32(x.N), Dim: uint32(x.K), RoPEDim: uint32(x.Groups)}
 		freqs, err := upload(b, c.RopeFreqs(false))
 		a.Freqs = freqs
 		return func() error { return s.RoPE(&a) }, err
@@ -164,7 +164,7 @@ func (b *bench) elementwise(x *span, n int, rows ced.Addr) (func() error, error)
 		}
 		a := ced.RouteArgs{
 			Rows: rows, Idx: b.out, Weights: b.out + ced.Addr((4*n*x.Groups+63)&^63), MaxRows: most, Experts: uint32(x.N), TopK: uint32(x.Groups),
-			Normalise: 1, Temperature: 1, RouteScale: c.RouteScale, Bias: b.in, BiasFormat: ced.F32,
+			Normalise: 1, Temperature: 1, RouteScale: c.RouteScale, BiasFormat: ced.F32,
 		}
 		var err error
 		if a.Bias, err = b.filled(4*x.N, 0); err != nil {
@@ -261,7 +261,7 @@ func (b *bench) attend(x *span, p *point) error {
 	c := b.c
 	selected := max(p.depth-c.Window, 0)
 	a := ced.CSA2AttendArgs{
-		Q: b.in, Packed: b.in, WindowStart: b.start, O: b.out, MaxRows: uint32(p.rows), Heads: uint32(x.N), HeadDim: uint32(x.K),
+		Q: b.in, Packed: b.in, WindowStart: b.zeros, O: b.out, MaxRows: uint32(p.rows), Heads: uint32(x.N), HeadDim: uint32(x.K),
 		Window: uint32(c.Window), RingRows: uint32(c.Window + p.rows), TopK: uint32(c.IndexTopK),
 	}
 	var err error

@@ -342,7 +342,9 @@ func (h *chat) answer(message string) error {
 		fmt.Fprintln(h.out)
 	}
 	result := w.got.Result()
-	w.warn(result)
+	if stopped == nil {
+		w.warn(result)
+	}
 	h.stats = &turnStats{newStats(h.inst, w.req.Prefill, r.Stats, len(w.ids)), r.Stats.Reused, len(w.req.Prompt) + len(w.ids)}
 	if len(w.ids) > 0 || stopped == nil {
 		h.messages = append(messages, result.Message())

@@ -11,6 +11,7 @@ import (
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
 	"cedrun/runtime/engram"
+	"cedrun/runtime/model"
 )
 
 const minis = "../../testdata/mini"
@@ -28,12 +29,13 @@ func subject(t *testing.T, name string, kind ced.Kind, threads int, noMap bool) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ck.Close() })
-	e := c.Engram
-	rows, err := engram.Load(os.DirFS(dir), engram.Params{
-		Layers: e.Layers, MaxNgram: e.MaxNgram, Bucket: e.VocabSize, Heads: e.Heads, Classes: e.Classes, PadToken: e.PadToken,
-	}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
+	var rows model.RowSource
+	if e := c.Engram; len(e.Layers) > 0 {
+		if rows, err = engram.Load(os.DirFS(dir), engram.Params{
+			Layers: e.Layers, MaxNgram: e.MaxNgram, Bucket: e.VocabSize, Heads: e.Heads, Classes: e.Classes, PadToken: e.PadToken,
+		}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s, err := ced.Open(kind, 0, threads)
 	if err != nil {
@@ -52,6 +54,15 @@ func subject(t *testing.T, name string, kind ced.Kind, threads int, noMap bool) 
 	return Subject{Stream: s, Checkpoint: ck, Config: c, Rows: rows}, goldens
 }
 
+func mustLoad(t *testing.T, files ...*checkpoint.Checkpoint) *golden {
+	t.Helper()
+	g, err := load(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
 func mustPass(t *testing.T, r *Report, err error) {
 	t.Helper()
 	if err != nil {
@@ -64,8 +75,10 @@ func mustPass(t *testing.T, r *Report, err error) {
 	}
 }
 
+// edge: one stream, one head, one expert, a window of one, a dense cache before a sparse one, no candidates, bigrams.
+// plain: no Engram and no global KV.
 func TestBackendsConformOnEveryMiniCheckpoint(t *testing.T) {
-	for _, mini := range []string{"base", "wide", "vl", "sched40", "calm"} {
+	for _, mini := range []string{"base", "wide", "vl", "sched40", "calm", "edge", "plain"} {
 		for _, kind := range []ced.Kind{ced.Ref, ced.CPU} {
 			t.Run(fmt.Sprintf("%s/%s", mini, kind), func(t *testing.T) {
 				t.Parallel()
@@ -90,10 +103,7 @@ func TestThreadCountDoesNotChangeBits(t *testing.T) {
 	var logits [][]float32
 	for _, threads := range []int{1, 2, 3} {
 		s, g := subject(t, "wide", ced.CPU, threads, false)
-		r := &run{Subject: s, g: &golden{vals: map[string][]float32{}, shape: map[string][]int64{}, read: map[string]bool{}}, Report: &Report{}}
-		if err := r.g.load(g[0]); err != nil {
-			t.Fatal(err)
-		}
+		r := &run{Subject: s, g: mustLoad(t, g[0]), Report: &Report{}}
 		r.ids = r.g.ints("input_ids")
 		if err := r.endToEnd(); err != nil {
 			t.Fatal(err)
@@ -110,13 +120,7 @@ func TestThreadCountDoesNotChangeBits(t *testing.T) {
 // A check that cannot fail is none: a fault put into any golden must break its own line.
 func TestAWrongGoldenIsNoticed(t *testing.T) {
 	s, g := subject(t, "base", ced.Ref, 1, false)
-	r := &run{Subject: s, canonical: true, Report: &Report{NotBuilt: map[string]int{}}}
-	r.g = &golden{vals: map[string][]float32{}, shape: map[string][]int64{}, read: map[string]bool{}}
-	for _, f := range g {
-		if err := r.g.load(f); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r := &run{Subject: s, canonical: true, Report: &Report{NotBuilt: map[string]int{}}, g: mustLoad(t, g...)}
 	r.ids = r.g.ints("input_ids")
 	faults := []string{
 		"L0.engram_hash", "L3.attn_out", "L5.sel", "L5.index_score", "candidates", "L1.window_ring", "L3.compress_kv", "L3.index_k",

@@ -23,19 +23,18 @@ type Subject struct {
 
 // Run compares the subject with golden files (conformance README 2; one of them must hold input_ids).
 func Run(sub Subject, goldens ...*checkpoint.Checkpoint) (*Report, error) {
-	g := &golden{vals: map[string][]float32{}, shape: map[string][]int64{}, read: map[string]bool{}}
-	for _, f := range goldens {
-		if err := g.load(f); err != nil {
-			return nil, err
-		}
+	g, err := load(goldens)
+	if err != nil {
+		return nil, err
 	}
-	r := &run{Subject: sub, g: g, canonical: sub.Stream.Kind() == ced.Ref, Report: &Report{NotBuilt: map[string]int{}}}
-	r.Backend = sub.Stream.Kind().String()
-	r.ids = g.ints("input_ids")
-	if len(r.ids) == 0 {
-		return nil, fmt.Errorf("the golden has no input_ids: not in the conformance format")
+	return judge(sub, g)
+}
+
+func judge(sub Subject, g *golden) (*Report, error) {
+	r, err := newRun(sub, g)
+	if err != nil {
+		return nil, err
 	}
-	r.end = map[bool]string{true: "R1", false: "R2"}[r.canonical]
 	for _, section := range []func() error{
 		r.subLayers, r.endToEnd, r.chunks, r.stale, r.greedy, r.lengths, r.modes, r.encoderReplay,
 	} {
@@ -47,10 +46,30 @@ func Run(sub Subject, goldens ...*checkpoint.Checkpoint) (*Report, error) {
 	return r.Report, nil
 }
 
+func newRun(sub Subject, g *golden) (*run, error) {
+	r := &run{Subject: sub, g: g, canonical: sub.Stream.Kind() == ced.Ref, Report: &Report{NotBuilt: map[string]int{}}}
+	r.Backend = sub.Stream.Kind().String()
+	r.ids = g.ints("input_ids")
+	if len(r.ids) == 0 {
+		return nil, fmt.Errorf("the golden has no input_ids: not in the conformance format")
+	}
+	return r, nil
+}
+
 type golden struct {
 	vals  map[string][]float32
 	shape map[string][]int64
 	read  map[string]bool
+}
+
+func load(files []*checkpoint.Checkpoint) (*golden, error) {
+	g := &golden{vals: map[string][]float32{}, shape: map[string][]int64{}, read: map[string]bool{}}
+	for _, f := range files {
+		if err := g.load(f); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
 }
 
 func (g *golden) load(f *checkpoint.Checkpoint) error {
@@ -137,7 +156,6 @@ type run struct {
 	g         *golden
 	ids       []int32
 	canonical bool
-	end       string    // level that bit-equality with end-to-end goldens has
 	own       []float32 // logits of every prompt row, one shot, exact
 	ownKV     map[int][]byte
 }

@@ -68,7 +68,7 @@ func mutate(out io.Writer, dir, run string, list bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		cell := strings.Join(names, "; ")
+		cell := strings.ReplaceAll(strings.Join(names, "; "), conformance+"/", "conform ")
 		if len(names) == 0 {
 			missed++
 			cell = "**nothing**"

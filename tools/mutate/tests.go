@@ -18,9 +18,11 @@ type test struct {
 	filters  []string // native: words of the tests' names
 }
 
+const conformance = "TestBackendsConformOnEveryMiniCheckpoint"
+
 // conform is the comparison of both host back ends with the goldens of a mini checkpoint.
 func conform(mini string) test {
-	return goTest("./runtime/conform", "^TestBackendsConformOnEveryMiniCheckpoint$/^"+mini+"$")
+	return goTest("./runtime/conform", "^"+conformance+"$/^"+mini+"$")
 }
 
 func goTest(pkg, run string) test   { return test{pkg: pkg, run: run} }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
@@ -167,6 +171,63 @@ func TestAnIncompleteRowFileLeavesNothingBehind(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func writeRows(path string) error {
+	r, err := createRows(path, 0, 1, 2)
+	if err != nil {
+		return err
+	}
+	if err := r.row(0, []float32{1, 2}); err != nil {
+		return err
+	}
+	return r.commit()
+}
+
+func TestRowsReplaceFilesOnly(t *testing.T) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	if err := writeRows(whole); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan []byte)
+	go func() {
+		b, _ := os.ReadFile(pipe)
+		read <- b
+	}()
+	if err := writeRows(pipe); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-read; !bytes.Equal(got, want) {
+		t.Errorf("%d bytes through a pipe, want %d", len(got), len(want))
+	}
+	if st, err := os.Stat(pipe); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe became %v, %v", st, err)
+	}
+
+	link, target := filepath.Join(dir, "link"), filepath.Join(dir, "target")
+	if err := errors.Join(os.WriteFile(target, nil, 0o600), os.Symlink(target, link), writeRows(link)); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(target); !bytes.Equal(got, want) {
+		t.Errorf("%d bytes behind a link, want %d", len(got), len(want))
+	}
+
+	if err := writeRows(dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("a directory: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.part")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

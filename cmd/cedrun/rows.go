@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,9 +12,11 @@ import (
 	"cedrun/runtime/checkpoint"
 )
 
-// rowFile is a safetensors file of logits that is written row by row, under another name until it is complete.
+// rowFile is a safetensors file of logits that is written row by row, under another name until it is complete. What is
+// no file (a pipe, a device) is written to as it is.
 type rowFile struct {
 	path string
+	part string   // name until the end; "" = path
 	f    *os.File // nil once committed or abandoned
 	w    *bufio.Writer
 	next int // position of the next row
@@ -30,11 +33,10 @@ func createRows(path string, from, rows, width int) (*rowFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
-	if err != nil {
+	r := &rowFile{path: path, next: from, end: from + rows}
+	if err := r.open(); err != nil {
 		return nil, fmt.Errorf("--out %s: %w", path, err)
 	}
-	r := &rowFile{path: path, f: f, w: bufio.NewWriterSize(f, 1<<16), next: from, end: from + rows}
 	for p := from; p < r.end; p++ {
 		head = binary.LittleEndian.AppendUint32(head, uint32(p))
 	}
@@ -43,6 +45,24 @@ func createRows(path string, from, rows, width int) (*rowFile, error) {
 		return nil, fmt.Errorf("--out %s: %w", path, err)
 	}
 	return r, nil
+}
+
+func (r *rowFile) open() (err error) {
+	if real, err := filepath.EvalSymlinks(r.path); err == nil {
+		r.path = real // a link stays, what it names is replaced
+	}
+	switch st, serr := os.Stat(r.path); {
+	case serr == nil && st.IsDir():
+		return errors.New("is a directory")
+	case serr == nil && !st.Mode().IsRegular():
+		r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
+	default:
+		if r.f, err = os.CreateTemp(filepath.Dir(r.path), filepath.Base(r.path)+".*.part"); err == nil {
+			r.part = r.f.Name()
+		}
+	}
+	r.w = bufio.NewWriterSize(r.f, 1<<16)
+	return err
 }
 
 // row writes the logits of a position; positions must come in order.
@@ -70,17 +90,19 @@ func (r *rowFile) commit() error {
 	if err := r.w.Flush(); err != nil {
 		return fmt.Errorf("--out %s: %w", r.path, err)
 	}
-	if err := r.f.Chmod(0o644); err != nil {
-		return fmt.Errorf("--out %s: %w", r.path, err)
+	var err error
+	if r.part != "" {
+		err = r.f.Chmod(0o644)
 	}
-	name := r.f.Name()
-	err := r.f.Close()
+	if cerr := r.f.Close(); err == nil {
+		err = cerr
+	}
 	r.f = nil
-	if err == nil {
-		err = os.Rename(name, r.path)
+	if err == nil && r.part != "" {
+		err = os.Rename(r.part, r.path)
 	}
 	if err != nil {
-		_ = os.Remove(name)
+		r.remove()
 		return fmt.Errorf("--out %s: %w", r.path, err)
 	}
 	return nil
@@ -90,7 +112,13 @@ func (r *rowFile) commit() error {
 func (r *rowFile) abandon() {
 	if r.f != nil {
 		_ = r.f.Close()
-		_ = os.Remove(r.f.Name())
 		r.f = nil
+		r.remove()
+	}
+}
+
+func (r *rowFile) remove() {
+	if r.part != "" {
+		_ = os.Remove(r.part)
 	}
 }

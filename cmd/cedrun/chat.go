@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -88,6 +89,7 @@ type chat struct {
 	stops    []string
 	options  prompt.Options
 	messages []prompt.Message
+	past     []int32    // tokens of the messages as the model read and wrote them; nil: as the tokenizer would
 	stats    *turnStats // of the last answer
 }
 
@@ -284,7 +286,7 @@ func (h *chat) obey(line string, stats bool) error {
 		} else {
 			h.messages = nil
 		}
-		h.stats = nil
+		h.past, h.stats = nil, nil
 		return nil
 	case "/stats":
 		return h.showStats(h.out)
@@ -320,7 +322,7 @@ func (h *chat) answer(message string) error {
 		return fmt.Errorf("the conversation holds %d images: this build reads text only", len(p.Images))
 	}
 	w := &writing{console: h.console, inst: h.inst, input: &input{start: p.Start()}, req: h.req}
-	if w.input.ids, err = p.Encode(h.inst.Tokenizer); err != nil {
+	if w.input.ids, err = h.encode(p); err != nil {
 		return err
 	}
 	w.req.Prompt = w.input.ids
@@ -347,12 +349,30 @@ func (h *chat) answer(message string) error {
 	}
 	h.stats = &turnStats{newStats(h.inst, w.req.Prefill, r.Stats, len(w.ids)), r.Stats.Reused, len(w.req.Prompt) + len(w.ids)}
 	if len(w.ids) > 0 || stopped == nil {
-		h.messages = append(messages, result.Message())
+		// Newlines around an answer are not shown, but the model wrote them and goes on from them.
+		if all := h.inst.Tokenizer.Decode(w.ids); strings.Trim(all, "\n") == result.Content {
+			result.Content = all
+		}
+		h.messages, h.past = append(messages, result.Message()), slices.Concat(w.req.Prompt, w.ids)
 	}
 	if stopped == syscall.SIGTERM || stopped != nil && !h.typed {
 		return errInterrupted
 	}
 	return nil
+}
+
+// encode gives the tokens of a prompt. The part that the model has read and written keeps the tokens it had: a model may
+// spell the same text by other tokens than the tokenizer does, and only its own are in the KV cache.
+func (h *chat) encode(p *prompt.Prompt) ([]int32, error) {
+	tok := h.inst.Tokenizer
+	rest, same := strings.CutPrefix(p.String(), tok.Decode(h.past))
+	for i := len(p.Segments) - 1; same && i >= 0; i-- {
+		if rest, same = strings.CutSuffix(rest, p.Segments[i].Text); same && rest == "" {
+			ids, err := (&prompt.Prompt{Segments: p.Segments[i:]}).Encode(tok)
+			return slices.Concat(h.past, ids), err
+		}
+	}
+	return p.Encode(tok)
 }
 
 // write runs a generation to its end, or until a signal stops it. What has been sampled by then is in the KV cache, so

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -131,6 +132,18 @@ func TestAChatKeepsItsKVBetweenTurns(t *testing.T) {
 		want := [][2]int{{0, 9}, {14, 24}, {29, 43}, {0, 9}}
 		if got := reuse(t, r.err); !slices.Equal(got, want) {
 			t.Errorf("%s: (reused, prompt) %v, want %v\n%s", mode, got, want, r.err)
+		}
+	}
+}
+
+// What the tokenizer would not choose, here halves of characters, and what is not shown, newlines around an answer, stays
+// as the model wrote it.
+func TestAChatKeepsTheModelsOwnTokens(t *testing.T) {
+	for name, b := range map[string]int{"the first byte of three": 0xE6, "newline": '\n'} {
+		also := fmt.Sprintf("%d=100", 3+b) // with a and b
+		r := succeed(t, "Hello\nagain\nand again\n", chatArgs(t, "--stats", "--logit-bias", also)...)
+		if got, want := reuse(t, r.err), [][2]int{{0, 9}, {14, 24}, {29, 43}}; !slices.Equal(got, want) {
+			t.Errorf("%s: (reused, prompt) %v, want %v; stdout %q", name, got, want, r.out)
 		}
 	}
 }

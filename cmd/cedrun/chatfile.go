@@ -64,7 +64,7 @@ func (h *chat) load(name string) error {
 	if last := c.Messages[len(c.Messages)-1]; last.Prefix {
 		return fmt.Errorf("%s: the last message is the beginning of an answer; cedrun generate --messages continues it", name)
 	}
-	h.messages, h.stats = c.Messages, nil
+	h.messages, h.past, h.stats = c.Messages, nil, nil
 	h.options.Tools, h.options.ResponseFormat = c.Tools, c.ResponseFormat
 	if c.Thinking != nil {
 		h.options.Thinking = *c.Thinking

@@ -31,9 +31,28 @@ func main() {
 	os.Exit(run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
+// stdout keeps the first error, so that no command ends well that could not write its results.
+type stdout struct {
+	io.Writer
+	err error
+}
+
+func (o *stdout) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("write results: %w", err)
+	}
+	return n, err
+}
+
 // run is the program without its process: the exit status of a command line.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
-	err := newApp(newConsole(in, out, errs)).RunContext(ctx, args)
+	con, results := newConsole(in, out, errs), &stdout{Writer: out}
+	con.out = results
+	err := newApp(con).RunContext(ctx, args)
+	if err == nil {
+		err = results.err
+	}
 	switch {
 	case err == nil:
 		return 0

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 var workDir string
@@ -55,6 +57,29 @@ func succeed(t testing.TB, stdin string, args ...string) result {
 		t.Fatalf("cedrun %s: status %d\n%s", strings.Join(args, " "), r.status, r.err)
 	}
 	return r
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
+
+func TestACommandThatCannotWriteItsResultsFails(t *testing.T) {
+	edge := testdata + "mini/edge"
+	for _, args := range [][]string{
+		{"--help"}, {"--version"},
+		{"conform", "-m", edge, "--golden", edge + "/golden_numpy.safetensors", "--golden", edge + "/golden.safetensors"},
+		{"logits", "-m", edge, "--ids", "1,2", "--out", filepath.Join(t.TempDir(), "x")},
+		{"inspect", "-m", edge},
+		{"verify", "-m", edge},
+	} {
+		var errs bytes.Buffer
+		if status := run(context.Background(), append([]string{"cedrun"}, args...), strings.NewReader(""), fullDisk{}, &errs); status != exitError {
+			t.Errorf("%v: status %d", args, status)
+		}
+		if got := errs.String(); !strings.Contains(got, "no space left on device") || strings.Count(got, "\n") != 1 {
+			t.Errorf("%v: %q", args, got)
+		}
+	}
 }
 
 func TestWithoutArgumentsTheHelpIsShown(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,9 +41,13 @@ func (h *chat) save(name string) error {
 	c := &prompt.Conversation{
 		Messages: h.messages, Tools: h.options.Tools, ResponseFormat: h.options.ResponseFormat, Thinking: &h.options.Thinking, Effort: h.options.Effort,
 	}
-	data, err := json.MarshalIndent(c, "", "  ")
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(c)
 	if err == nil {
-		err = os.WriteFile(name, append(data, '\n'), 0o666)
+		err = os.WriteFile(name, b.Bytes(), 0o666)
 	}
 	if err != nil {
 		return fmt.Errorf("/save %s: %w", name, err)

@@ -1,6 +1,18 @@
 package prompt
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// marshal is json.Marshal that leaves <, > and & as they are: files are read by people.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
 
 // MarshalJSON writes the message as ParseMessages reads it.
 func (m Message) MarshalJSON() ([]byte, error) {
@@ -8,7 +20,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(struct {
+	return marshal(struct {
 		Role             string            `json:"role"`
 		Content          json.RawMessage   `json:"content,omitempty"`
 		ReasoningContent string            `json:"reasoning_content,omitempty"`
@@ -28,9 +40,9 @@ func contentJSON(blocks []Block) (json.RawMessage, error) {
 	case blocks == nil:
 		return nil, nil
 	case len(blocks) == 1 && blocks[0].Type == "text":
-		return json.Marshal(blocks[0].Text)
+		return marshal(blocks[0].Text)
 	}
-	return json.Marshal(blocks)
+	return marshal(blocks)
 }
 
 // MarshalJSON writes the block as ParseMessages reads it.
@@ -43,13 +55,13 @@ func (b Block) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(struct {
+		return marshal(struct {
 			Type      string          `json:"type"`
 			ToolUseID string          `json:"tool_use_id,omitempty"`
 			Content   json.RawMessage `json:"content,omitempty"`
 		}{b.Type, b.ToolUseID, content})
 	}
-	return json.Marshal(struct {
+	return marshal(struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}{b.Type, b.Text})
@@ -62,7 +74,7 @@ func (c ToolCall) MarshalJSON() ([]byte, error) {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
 	}
-	return json.Marshal(struct {
+	return marshal(struct {
 		ID       string   `json:"id,omitempty"`
 		Type     string   `json:"type"`
 		Function function `json:"function"`
@@ -71,7 +83,7 @@ func (c ToolCall) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON writes the conversation as ParseMessages reads it.
 func (c *Conversation) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
+	return marshal(struct {
 		Messages       []Message         `json:"messages"`
 		Tools          []json.RawMessage `json:"tools,omitempty"`
 		ResponseFormat json.RawMessage   `json:"response_format,omitempty"`

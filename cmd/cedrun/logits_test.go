@@ -127,6 +127,8 @@ func TestLogitsRowsOfEachMode(t *testing.T) {
 		{[]string{"--from", "13"}, 13, 39},
 		{[]string{"--prefill", "replay"}, 32, 39},
 		{[]string{"--prefill", "replay", "--from", "35"}, 35, 39},
+		{[]string{"--prefill", "replay", "--chunk", "1"}, 32, 39},
+		{[]string{"--prefill", "cone", "--chunk", "7"}, 39, 39},
 		{[]string{"--prefill", "replay", "--decode-from", "20"}, 12, 39},
 		{[]string{"--prefill", "cone"}, 39, 39},
 		{[]string{"--prefill", "cone", "--decode-from", "5"}, 4, 39},

@@ -188,7 +188,7 @@ func (e *Engine) step() {
 	spans, owners := e.batch()
 	rows, all := make([]int, len(spans)), 0 // of logits
 	for i, sp := range spans {
-		rows[i] = sp.Seq.Pos() + len(sp.Tokens) - sp.Logits
+		rows[i] = max(0, sp.Seq.Pos()+len(sp.Tokens)-sp.Logits)
 		all += rows[i]
 	}
 	logits, n, err := e.model.Forward(spans, nil)

@@ -185,7 +185,7 @@ func (h *chat) run(stats bool) error {
 	h.lines = &pipe{in: h.in}
 	if h.edit != nil {
 		h.lines, h.typed = h.edit(), true
-		fmt.Fprintf(h.out, "%s, context of %d tokens. /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends.\n", h.inst.Source.Name(), h.inst.Setup.Context)
+		fmt.Fprintf(h.out, "%s, context of %d tokens\n/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends.\n", h.inst.Source.Name(), h.inst.Setup.Context)
 	}
 	defer h.lines.Close()
 	for {

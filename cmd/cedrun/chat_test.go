@@ -250,7 +250,7 @@ func TestAPersonSeesErrorsAndGoesOn(t *testing.T) {
 			t.Errorf("stderr lacks %q: %q", want, errs)
 		}
 	}
-	for _, want := range []string{"context of 4096 tokens. /help lists", "/exit or Ctrl-D ends the chat.", "/save FILE    write", "reused        0 tokens of the prompt's 9"} {
+	for _, want := range []string{"context of 4096 tokens\n/help lists", "/exit or Ctrl-D ends the chat.", "/save FILE    write", "reused        0 tokens of the prompt's 9"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("stdout lacks %q: %q", want, out.String())
 		}

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/peterh/liner"
+
+	"cedrun/testdata/demo"
 )
 
 // plainText biases the test model, which writes any bytes, to a and b, so that what it writes is one token per byte.
@@ -35,6 +37,15 @@ func TestChatAnswersEachLineOfAPipe(t *testing.T) {
 		if !regexp.MustCompile(`^[ab]{6}$`).MatchString(a) {
 			t.Errorf("answer %q", a)
 		}
+	}
+}
+
+func TestChatTalksWithTheEmbeddedModel(t *testing.T) {
+	if _, ok := demo.FS(); !ok {
+		t.Skip("no embedded model in this build")
+	}
+	if r := succeed(t, "In the beginning\n", "chat", "--max-tokens", "8"); strings.TrimSpace(r.out) == "" || r.err != "" {
+		t.Errorf("stdout %q, stderr %q", r.out, r.err)
 	}
 }
 

@@ -101,10 +101,14 @@ func (b *bench) run(shapes []*span, many bool) error {
 	return b.s.Sync()
 }
 
-// seconds is the lower quartile of a point's times: other programs only ever add.
+// seconds is the median of a point's times; of a few, the lower quartile, because other programs only ever add.
 func (p *point) seconds() float64 {
 	slices.Sort(p.times)
-	return p.times[len(p.times)/4].Seconds() * p.scale
+	middle := len(p.times) / 2
+	if len(p.times) < 8 {
+		middle = len(p.times) / 4
+	}
+	return p.times[middle].Seconds() * p.scale
 }
 
 // cost solves for the four numbers of a cost.

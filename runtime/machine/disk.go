@@ -17,6 +17,7 @@ import (
 const (
 	runBytes  = 4 << 20 // about an expert's matrix
 	readTime  = 150 * time.Millisecond
+	readBytes = 96 << 20 // at most, so that a fast disk does not fill the memory
 	rowReads  = 32
 	smallFile = 64 << 20
 )
@@ -52,7 +53,7 @@ func Disk(dir string, threads int) (plan.Disk, error) {
 	began := time.Now()
 	for range threads {
 		wait.Go(func() {
-			for time.Since(began) < readTime {
+			for time.Since(began) < readTime && read.Load() < readBytes {
 				i := next.Add(1)
 				if i >= runs {
 					return
@@ -60,6 +61,7 @@ func Disk(dir string, threads int) (plan.Disk, error) {
 				at := i * 7919 % runs * runBytes // spread over the file
 				drop(at, runBytes)
 				touch(data[at : at+runBytes])
+				_ = unix.Madvise(data[at:at+runBytes], unix.MADV_DONTNEED)
 				read.Add(runBytes)
 			}
 		})

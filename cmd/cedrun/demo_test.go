@@ -10,6 +10,7 @@ import (
 
 	"cedrun/runtime/engine"
 	"cedrun/runtime/eval"
+	"cedrun/runtime/selftest"
 	"cedrun/runtime/tokenizer"
 	"cedrun/testdata/demo"
 )
@@ -100,6 +101,24 @@ func TestLossDoesNotJumpWithTheContext(t *testing.T) {
 				t.Errorf("%.4f bits per byte in contexts of %s tokens, %.4f in shorter ones", l.BitsPerByte, context, before.BitsPerByte)
 			}
 			before = l
+		}
+	}
+}
+
+// The answer that the embedded model is known to give is checked at every start, whatever the back end.
+func TestTheEmbeddedModelKnowsItsAnswer(t *testing.T) {
+	file, tok := trained(t, "selftest.json")
+	known, err := selftest.ParseKnown([]byte(file), tok.VocabSize())
+	if err != nil || known.Top1 == nil {
+		t.Fatal(known, err)
+	}
+	if text := tok.Decode([]int32{*known.Top1}); text != " days" { // And it came to pass in those
+		t.Errorf("the answer is %q", text)
+	}
+	for _, backend := range []string{"cpu", "ref"} {
+		r := succeed(t, "", "generate", "--raw", "-p", "x", "--max-tokens", "1", "--backend", backend, "--log-level", "info")
+		if !strings.Contains(r.err, "self-test") {
+			t.Errorf("%s: no self-test in %q", backend, r.err)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 const (
 	arenaMost = 256 << 20
+	noiseSize = 1 << 20
 	// pattern is a sane value in every format: FP8 0.69, FP4 1.5 and 1.5, BF16 and F32 4e-8.
 	pattern = 0x33
 	scaleOf = 0x7B // UE8M0 2^-4
@@ -111,14 +112,41 @@ func (b *bench) allocate(shapes []*span, streamed float64) error {
 		n     int
 		value byte
 	}{
-		{&b.arena, b.arenaSize, pattern}, {&b.scales, max(b.arenaSize/16, r*perRow/16), scaleOf},
-		{&b.in, 2 * r * perRow, pattern}, {&b.out, 4 * r * perRow, 0}, {&b.zeros, 4 * r * max(c.ExpertsPerToken, 1), 0},
+		{&b.scales, max(b.arenaSize/16, r*perRow/16), scaleOf},
+		{&b.out, 4 * r * perRow, 0}, {&b.zeros, 4 * r * max(c.ExpertsPerToken, 1), 0},
 	} {
 		if *a.dst, err = b.filled(a.n, a.value); err != nil {
 			return err
 		}
 	}
+	if b.arena, err = b.varied(b.arenaSize); err != nil {
+		return err
+	}
+	if b.in, err = b.varied(2 * r * perRow); err != nil {
+		return err
+	}
 	return b.keys()
+}
+
+// varied allocates n bytes of numbers that are sane in every format, of both signs: branches of scalar kernels go both
+// ways. Every byte is pattern with another sign and another low half.
+func (b *bench) varied(n int) (ced.Addr, error) {
+	a, err := b.s.Alloc(n + noiseSize)
+	if err != nil {
+		return 0, err
+	}
+	b.owned = append(b.owned, a)
+	piece := make([]byte, min(n+64, noiseSize))
+	noise(piece, 1)
+	for i, v := range piece {
+		piece[i] = v&0x8F | pattern&0x70
+	}
+	for at := 0; at < n+64; at += len(piece) {
+		if err := b.s.Upload(a+ced.Addr(at), piece); err != nil {
+			return 0, err
+		}
+	}
+	return a, nil
 }
 
 // keys fills pages with different codes, so that selection has something to select.

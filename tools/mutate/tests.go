@@ -12,53 +12,61 @@ import (
 	"strings"
 )
 
-// test is the smallest set of tests that has to notice a fault.
+// test is what has to notice a fault: commands that run in order until one fails.
 type test struct {
-	pkg, run string   // Go: package and -run pattern
-	filters  []string // native: words of the tests' names
+	pkg     string // Go: package and -run patterns
+	runs    []string
+	filters []string // native: words of the tests' names
 }
 
 const conformance = "TestBackendsConformOnEveryMiniCheckpoint"
 
-// conform is the comparison of both host back ends with the goldens of a mini checkpoint.
+// conform compares the host back ends with the goldens of a mini checkpoint, the fast one first.
 func conform(mini string) test {
-	return goTest("./runtime/conform", "^"+conformance+"$/^"+mini+"$")
+	name := "^" + conformance + "$/^" + mini + "$"
+	return goTest("./runtime/conform", name+"/^cpu$", name+"/^ref$")
 }
 
-func goTest(pkg, run string) test   { return test{pkg: pkg, run: run} }
-func native(filters ...string) test { return test{filters: filters} }
-func (t test) String() string       { return t.command().String() }
-func (t test) native() bool         { return len(t.filters) > 0 }
-func (t test) command() *exec.Cmd {
+func goTest(pkg string, runs ...string) test { return test{pkg: pkg, runs: runs} }
+func native(filters ...string) test          { return test{filters: filters} }
+func (t test) native() bool                  { return len(t.filters) > 0 }
+
+func (t test) String() string {
+	return strings.Join(slices.Concat([]string{t.pkg}, t.runs, t.filters), " ")
+}
+
+func (t test) commands(dir string) []*exec.Cmd {
 	if t.native() {
-		return exec.Command(filepath.Join("build", "ced_test"), t.filters...)
+		return []*exec.Cmd{exec.Command(filepath.Join(dir, "build", "ced_test"), t.filters...)}
 	}
-	return exec.Command("go", "test", "-vet=off", "-count=1", t.pkg, "-run", t.run)
+	var cmds []*exec.Cmd
+	for _, run := range t.runs {
+		cmds = append(cmds, exec.Command("go", "test", "-vet=off", "-count=1", t.pkg, "-run", run))
+	}
+	return cmds
 }
 
 var errBuild = errors.New("does not build")
 
 // fails runs the test in a tree that is already built natively and returns what failed; nothing means that it passed.
 func (t test) fails(dir string) ([]string, error) {
-	cmd := t.command()
-	cmd.Dir = dir
-	if t.native() {
-		cmd.Path = filepath.Join(dir, cmd.Args[0])
-	}
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		if bytes.Contains(out, []byte("no tests to run")) {
-			return nil, fmt.Errorf("%s: no tests to run", t)
+	for _, cmd := range t.commands(dir) {
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		switch {
+		case err == nil && bytes.Contains(out, []byte("no tests to run")):
+			return nil, fmt.Errorf("%s: no tests to run", cmd)
+		case err == nil:
+			continue
+		case !errors.As(err, &exit):
+			return nil, err
+		case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
+			return nil, fmt.Errorf("%w: %s", errBuild, out)
 		}
-		return nil, nil
-	case !errors.As(err, &exit):
-		return nil, err
-	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
-		return nil, fmt.Errorf("%w: %s", errBuild, out)
+		return failures(out), nil
 	}
-	return failures(out), nil
+	return nil, nil
 }
 
 var (

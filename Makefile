@@ -32,6 +32,12 @@ test-go: all
 	go vet ./...
 	go test -race ./...
 
+# A release tarball; dist-check also builds and runs the program from it, without network.
+dist:
+	sh tools/dist.sh
+dist-check: require
+	sh tools/dist.sh check
+
 # Puts faults into a copy of the tree and expects a test to fail for each; some minutes, not in CI.
 mutate: require
 	go run ./tools/mutate
@@ -47,5 +53,5 @@ fmt: $(CLANG_FORMAT)
 	python3 -m venv .tools && .tools/bin/pip install --quiet clang-format==19.1.7
 
 clean:
-	rm -rf bin build cuda/zz_stamp.go
-.PHONY: all run lib require test test-native test-sanitize test-go mutate lint fmt clean
+	rm -rf bin build dist cuda/zz_stamp.go
+.PHONY: all run lib require test test-native test-sanitize test-go dist dist-check mutate install lint fmt clean

@@ -68,7 +68,11 @@ func mutate(out io.Writer, dir, run string, list bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		cell := strings.ReplaceAll(strings.Join(names, "; "), conformance+"/", "conform ")
+		shown := names[:min(len(names), 3)]
+		cell := strings.ReplaceAll(strings.Join(shown, "; "), conformance+"/", "conform ")
+		if more := len(names) - len(shown); more > 0 {
+			cell += fmt.Sprintf("; %d more", more)
+		}
 		if len(names) == 0 {
 			missed++
 			cell = "**nothing**"

@@ -200,13 +200,23 @@ TEST("expert_gemm: a row has the same bits alone, in any batch and on any number
 }
 
 TEST("expert_gemm: the order of a row's choices does not matter") {
-  const Problem p = small(5);
+  // Experts 0 and 1 cancel; only after that is there room in f32 for what expert 5 adds.
+  Problem p = small(5);
+  p.experts[1] = p.experts[0], p.shared.clear();
+  for (size_t r = 0; r < 5; r++) {
+    const int32_t idx[3] = {0, 1, 5};
+    const float weights[3] = {4096, -4096, 0x1p-14f};
+    std::copy(idx, idx + 3, &p.idx[3 * r]), std::copy(weights, weights + 3, &p.weights[3 * r]);
+  }
   Problem q = p;
   for (size_t r = 0; r < 5; r++)
     std::swap(q.idx[3 * r], q.idx[3 * r + 2]), std::swap(q.weights[3 * r], q.weights[3 * r + 2]);
   for (ced_kind kind : {CED_REF, CED_CPU}) {
+    CONTEXT("kind=" << kind);
     Rig rig(kind);
-    CHECK_BITS(run(rig, q).data(), run(rig, p).data(), p.x.size());
+    const auto want = run(rig, p);
+    CHECK(std::count(want.begin(), want.end(), 0) < static_cast<long>(want.size()) / 2);
+    CHECK_BITS(run(rig, q).data(), want.data(), want.size());
   }
 }
 

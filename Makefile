@@ -44,7 +44,7 @@ mutate: require
 
 lint: all $(CLANG_FORMAT)
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "make fmt mends these"; exit 1; }
-	$(CLANG_FORMAT) --dry-run --Werror $(NATIVE)
+	@$(CLANG_FORMAT) --dry-run --Werror $(NATIVE)
 	go vet ./... && $(STATICCHECK) ./...
 	sh tools/symbols.sh
 fmt: $(CLANG_FORMAT)

@@ -294,7 +294,7 @@ func (h *chat) obey(line string, stats bool) error {
 		return h.save(rest)
 	case "/load":
 		if err := h.load(rest); err != nil {
-			return fmt.Errorf("/load %w", err)
+			return fmt.Errorf("/load: %w", err)
 		}
 		h.say("%d messages loaded", len(h.messages))
 		return nil

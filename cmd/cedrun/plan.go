@@ -110,7 +110,11 @@ func readWish(c *cli.Context) (w *wish, err error) {
 // readConfig reads the geometry of a checkpoint whose shards may be missing.
 func readConfig(src engine.Source) (*config.Config, error) {
 	if src.FS == nil {
-		c, err := config.Load(filepath.Join(src.Dir, "config.json"))
+		path := filepath.Join(src.Dir, "config.json")
+		if st, err := os.Stat(src.Dir); err == nil && !st.IsDir() {
+			path = src.Dir // a config alone
+		}
+		c, err := config.Load(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s has no config.json: give a checkpoint's directory", src.Dir)
 		}
@@ -227,6 +231,8 @@ func (r *planReport) print(out io.Writer) error {
 	if r.OnDisk > 0 {
 		if r.Disk.Bandwidth > 0 {
 			p.line("Disk: %.2f GB/s, %.0f us a row; %s", r.Disk.Bandwidth/1e9, 1e6*r.Disk.Latency, r.Disk.Note)
+		} else {
+			p.line("Disk: %s; the speeds above leave it out and are upper bounds", r.Disk.Note)
 		}
 		p.line("Experts are taken to be chosen uniformly: real choices are skewed, so the cache does better.")
 	}

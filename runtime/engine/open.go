@@ -105,6 +105,9 @@ func OpenFiles(src Source, noMap bool, cacheDir string) (*Files, error) {
 	}
 	fsys := src.fs()
 	data, err := fs.ReadFile(fsys, "config.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no config.json: give the directory that holds it and the safetensors shards", src.Name())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: read config.json: %w", src.Name(), err)
 	}
@@ -167,7 +170,7 @@ func (f *Files) read(fsys fs.FS, cacheDir string) error {
 func (f *Files) Rows() model.RowSource { return f.rows }
 
 // Banned lists the ids that must never be sampled: BOS, padding, image and noise placeholders, tokens that the vocabulary
-// only reserves, and ids that the tokenizer has no text for.
+// only reserves, turn headers, and ids that the tokenizer has no text for.
 func (f *Files) Banned() []int {
 	c := f.Config
 	ids := []int{c.BOS, c.Pad}
@@ -181,7 +184,7 @@ func (f *Files) Banned() []int {
 		return ids
 	}
 	for _, t := range f.Tokenizer.Added() {
-		if t.ID != c.EOS && (placeholder(t.Content)) {
+		if t.ID != c.EOS && (placeholder(t.Content) || slices.Contains(headers, t.Content)) {
 			ids = append(ids, t.ID)
 		}
 	}
@@ -192,6 +195,11 @@ func (f *Files) Banned() []int {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// headers begin a turn or a gap of the prompt: only templates write them.
+var headers = []string{
+	"<｜System｜>", "<｜User｜>", "<｜Assistant｜>", "<｜latest_reminder｜>", "<｜fim▁hole｜>", "<｜fim▁begin｜>", "<｜fim▁end｜>",
 }
 
 // placeholder reports whether an added token stands for no text: padding, parts of images, reserved ids.

@@ -29,6 +29,9 @@ func Disk(dir string, threads int) (plan.Disk, error) {
 	if err != nil {
 		return plan.Disk{}, err
 	}
+	if size == 0 {
+		return plan.Disk{Note: "not measured: there are no shards"}, nil
+	}
 	if size < smallFile {
 		return plan.Disk{Note: "not measured: the shards are small"}, nil
 	}

@@ -352,9 +352,9 @@ func firstByte(raw []byte) byte {
 // clip shortens s for an error message.
 func clip(s string) string {
 	const most = 60
-	runes := []rune(s)
+	runes := []rune(strings.Join(strings.Fields(s), " ")) // one line, whatever was given
 	if len(runes) <= most {
-		return s
+		return string(runes)
 	}
 	return string(runes[:most]) + "…"
 }

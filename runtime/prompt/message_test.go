@@ -46,6 +46,7 @@ func TestMessagesFileErrorsSayWhatAndWhere(t *testing.T) {
 		{"cut", `[{"role":`, "line 1"},
 		{"two values", `[] []`, "line 1, column 4"},
 		{"scalar", `5`, "expected a list, not 5"},
+		{"scalar before a line break", "9\n", "expected a list, not 9"},
 		{"no messages", `[]`, "the list is empty"},
 		{"null", `null`, "the list is empty"},
 		{"object without messages", `{"thinking": true}`, `no "messages"`},

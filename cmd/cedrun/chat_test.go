@@ -42,7 +42,7 @@ func TestChatAnswersEachLineOfAPipe(t *testing.T) {
 
 func TestChatTalksWithTheEmbeddedModel(t *testing.T) {
 	if _, ok := demo.FS(); !ok {
-		t.Skip("no embedded model in this build")
+		t.Fatal("the demo model is not embedded: testdata/demo has no config.json")
 	}
 	if r := succeed(t, "In the beginning\n", "chat", "--max-tokens", "8"); strings.TrimSpace(r.out) == "" || r.err != "" {
 		t.Errorf("stdout %q, stderr %q", r.out, r.err)

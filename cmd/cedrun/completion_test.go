@@ -15,7 +15,7 @@ func shell(t *testing.T, name, script string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skip(err)
+		t.Skip("this machine lacks the shell:", err)
 	}
 	var errs bytes.Buffer
 	cmd := exec.Command(path, "-c", script)

@@ -72,7 +72,7 @@ func computeFlags() []cli.Flag {
 // engineFlags are those of a command that starts an engine.
 func engineFlags() []cli.Flag {
 	return flags(computeFlags(), []cli.Flag{
-		boolFlag(groupCompute, "no-self-test", "start without trying every kernel, and a small model's known prompt, first (a few milliseconds)"),
+		boolFlag(groupCompute, "no-self-test", "start without trying every kernel, and a small model's known prompt, first (some milliseconds)"),
 	})
 }
 

@@ -60,7 +60,7 @@ func TestInspectCountsWhatIsStored(t *testing.T) {
 
 func TestInspectOfTheEmbeddedModel(t *testing.T) {
 	if _, ok := demo.FS(); !ok {
-		t.Skip("no embedded model in this build")
+		t.Fatal("the demo model is not embedded: testdata/demo has no config.json")
 	}
 	if r := inspected(t); r.Stored == nil || r.Stored.Fault != "" {
 		t.Errorf("stored %+v", r.Stored)

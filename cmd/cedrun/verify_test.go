@@ -98,7 +98,7 @@ func TestVerifyComparesDigests(t *testing.T) {
 
 func TestVerifyOfTheEmbeddedModel(t *testing.T) {
 	if _, ok := demo.FS(); !ok {
-		t.Skip("no embedded model in this build")
+		t.Fatal("the demo model is not embedded: testdata/demo has no config.json")
 	}
 	succeed(t, "", "verify")
 	succeed(t, "", "verify", "--deep")

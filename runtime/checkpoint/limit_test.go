@@ -65,7 +65,7 @@ func limited(t *testing.T, dir string) {
 	var used uint64
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		t.Skip(err)
+		t.Skip("no /proc here:", err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, "VmSize:"); ok {
@@ -74,7 +74,7 @@ func limited(t *testing.T, dir string) {
 	}
 	limit := used<<10 + 4<<30
 	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
-		t.Skip(err)
+		t.Skip("the address space cannot be limited here:", err)
 	}
 	c := mustOpen(t, dir, Options{})
 	if c.Mapped() || c.MapRefused() == nil {

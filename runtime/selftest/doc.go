@@ -5,5 +5,5 @@
 // names the kernel. Model feeds a known prompt to a loaded model: logits that are not finite are refused with the
 // sub-layer where that began, and so is another answer than the checkpoint's own selftest.json expects.
 //
-// Both take a few milliseconds together. They are no proof of correctness: that is package conform.
+// The kernels take a few milliseconds, the prompt some more. They are no proof of correctness: that is package conform.
 package selftest

@@ -67,6 +67,10 @@ func failure(e *C.ced_err) error {
 // Devices counts the devices of kind k; none is not an error.
 func Devices(k Kind) int { return int(C.ced_device_count(C.ced_kind(k))) }
 
+// ISA names the instruction set of the CPU bodies: plain, avx2, avx512, avx512bf16 or neon. The environment variable
+// CEDRUN_ISA forces one; all give the same bits.
+func ISA() string { return C.GoString(C.ced_isa()) }
+
 // ABI is the digest of the header that the linked archive was built from.
 func ABI() string { return C.GoString(C.ced_abi()) }
 

@@ -44,6 +44,9 @@ CED_API const char *ced_abi(void);
 typedef struct ced_stream ced_stream; /* an ordered queue; owns its thread pool on the CPU */
 
 CED_API int ced_device_count(ced_kind kind);
+/* The instruction set of the CPU bodies: plain, avx2, avx512, avx512bf16 or neon. Chosen at run time; the environment
+ * variable CEDRUN_ISA forces one. All give the same bits. */
+CED_API const char *ced_isa(void);
 /* threads: CPU worker threads including the caller; 0 = the affinity mask's count. Ignored for REF (1) and CUDA. */
 CED_API int ced_stream_open(ced_kind kind, int device, int threads, ced_stream **out, ced_err *err);
 CED_API void ced_stream_close(ced_stream *s);

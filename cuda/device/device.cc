@@ -11,6 +11,7 @@
 #include <sched.h>
 #endif
 
+#include "device/isa.h"
 #include "device/pool.h"
 #include "device/stream.h"
 
@@ -113,6 +114,7 @@ int ced_stream_open(ced_kind kind, int device, int threads, ced_stream **out, ce
     return fail(err, CED_EINVAL, "stream: kind %d is none of 0 (ref), 1 (cpu), 2 (cuda)", kind);
   if (threads < 0 || threads > ced::kMaxThreads)
     return fail(err, CED_EINVAL, "stream: threads = %d is outside 0..%d", threads, ced::kMaxThreads);
+  if (kind == CED_CPU) CED_TRY(ced::check_isa(err));
   const int devices = ced_device_count(kind);
   if (devices > 0 && (device < 0 || device >= devices))
     return fail(err, CED_EINVAL, "stream: device %d is outside 0..%d", device, devices - 1);

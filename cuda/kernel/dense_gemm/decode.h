@@ -6,19 +6,10 @@
 #include <cstring>
 
 #include "ced.h"
+#include "device/isa.h"
 #include "num/bf16.h"
 #include "num/e8m0.h"
 #include "num/fp8.h"
-
-// Vectors wider than the build's baseline are chosen at run time. Not under sanitizers: they want plain code.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define CED_WIDE 1
-#define CED_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#define CED_AVX2 __attribute__((target("avx2")))
-#else
-#define CED_WIDE 0
-#endif
 
 #define CED_INLINE inline __attribute__((always_inline))
 

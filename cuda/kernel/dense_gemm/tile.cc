@@ -128,19 +128,6 @@ void tile_of(int width, CED_TILE_PARAMS) {
 
 }  // namespace
 
-int simd_width() {
-#if CED_WIDE
-  static const int width = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-                               ? 16
-                           : __builtin_cpu_supports("avx2") ? 8
-                                                            : 4;
-  return width;
-#else
-  return 4;
-#endif
-}
-
 void gemm_tile(int width, ced_format x_format, ced_format w_format, CED_TILE_PARAMS) {
   const auto run = x_format == CED_FP8
                        ? (w_format == CED_FP8 ? tile_of<CED_FP8, CED_FP8> : tile_of<CED_FP8, CED_FP4>)

@@ -1,5 +1,6 @@
 // tile.h: the CPU's matrix product, for the kernels that multiply weights with activations.
 #pragma once
+#include "device/isa.h"
 #include "internal.h"
 
 namespace ced {
@@ -18,9 +19,6 @@ struct GemmRow {
 constexpr int kTileWeights = 16;  // weight rows of a tile
 constexpr int kTileRows = 8;      // activation rows of a tile
 typedef float GemmSums[kTileWeights][kTileRows];
-
-// f32 lanes of this machine's vectors: 16, 8 or 4.
-int simd_width();
 
 // sums[i][r] = weight row n + i times activation row r, for i < count and r < rows. k is a multiple of 32 when the
 // activations are FP8. width: simd_width(), or a narrower one that gives the same bits.

@@ -47,92 +47,128 @@ import "unsafe"
 
 // Embed enqueues ced_embed.
 func (s *Stream) Embed(a *EmbedArgs) error {
-	return s.check(C.ced_embed(s.c, (*C.ced_embed_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_embed(s.c, (*C.ced_embed_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("embed", at, int(rc))
 }
 
 // RowGather enqueues ced_row_gather.
 func (s *Stream) RowGather(a *RowGatherArgs) error {
-	return s.check(C.ced_row_gather(s.c, (*C.ced_row_gather_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_row_gather(s.c, (*C.ced_row_gather_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("row_gather", at, int(rc))
 }
 
 // NormQuant enqueues ced_norm_quant.
 func (s *Stream) NormQuant(a *NormQuantArgs) error {
-	return s.check(C.ced_norm_quant(s.c, (*C.ced_norm_quant_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_norm_quant(s.c, (*C.ced_norm_quant_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("norm_quant", at, int(rc))
 }
 
 // DenseGEMM enqueues ced_dense_gemm.
 func (s *Stream) DenseGEMM(a *DenseGEMMArgs) error {
-	return s.check(C.ced_dense_gemm(s.c, (*C.ced_dense_gemm_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_dense_gemm(s.c, (*C.ced_dense_gemm_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("dense_gemm", at, int(rc))
 }
 
 // RoPE enqueues ced_rope.
 func (s *Stream) RoPE(a *RoPEArgs) error {
-	return s.check(C.ced_rope(s.c, (*C.ced_rope_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_rope(s.c, (*C.ced_rope_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("rope", at, int(rc))
 }
 
 // MHCMix enqueues ced_mhc_mix.
 func (s *Stream) MHCMix(a *MHCMixArgs) error {
-	return s.check(C.ced_mhc_mix(s.c, (*C.ced_mhc_mix_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_mhc_mix(s.c, (*C.ced_mhc_mix_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("mhc_mix", at, int(rc))
 }
 
 // MHCCollapse enqueues ced_mhc_collapse.
 func (s *Stream) MHCCollapse(a *MHCCollapseArgs) error {
-	return s.check(C.ced_mhc_collapse(s.c, (*C.ced_mhc_collapse_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_mhc_collapse(s.c, (*C.ced_mhc_collapse_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("mhc_collapse", at, int(rc))
 }
 
 // MHCExpand enqueues ced_mhc_expand.
 func (s *Stream) MHCExpand(a *MHCExpandArgs) error {
-	return s.check(C.ced_mhc_expand(s.c, (*C.ced_mhc_expand_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_mhc_expand(s.c, (*C.ced_mhc_expand_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("mhc_expand", at, int(rc))
 }
 
 // EngramGather enqueues ced_engram_gather.
 func (s *Stream) EngramGather(a *EngramGatherArgs) error {
-	return s.check(C.ced_engram_gather(s.c, (*C.ced_engram_gather_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_engram_gather(s.c, (*C.ced_engram_gather_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("engram_gather", at, int(rc))
 }
 
 // EngramGate enqueues ced_engram_gate.
 func (s *Stream) EngramGate(a *EngramGateArgs) error {
-	return s.check(C.ced_engram_gate(s.c, (*C.ced_engram_gate_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_engram_gate(s.c, (*C.ced_engram_gate_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("engram_gate", at, int(rc))
 }
 
 // WindowPack enqueues ced_window_pack.
 func (s *Stream) WindowPack(a *WindowPackArgs) error {
-	return s.check(C.ced_window_pack(s.c, (*C.ced_window_pack_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_window_pack(s.c, (*C.ced_window_pack_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("window_pack", at, int(rc))
 }
 
 // WindowCommit enqueues ced_window_commit.
 func (s *Stream) WindowCommit(a *WindowCommitArgs) error {
-	return s.check(C.ced_window_commit(s.c, (*C.ced_window_commit_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_window_commit(s.c, (*C.ced_window_commit_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("window_commit", at, int(rc))
 }
 
 // CSA2Compress enqueues ced_csa2_compress.
 func (s *Stream) CSA2Compress(a *CSA2CompressArgs) error {
-	return s.check(C.ced_csa2_compress(s.c, (*C.ced_csa2_compress_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_csa2_compress(s.c, (*C.ced_csa2_compress_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("csa2_compress", at, int(rc))
 }
 
 // KVAppend enqueues ced_kv_append.
 func (s *Stream) KVAppend(a *KVAppendArgs) error {
-	return s.check(C.ced_kv_append(s.c, (*C.ced_kv_append_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_kv_append(s.c, (*C.ced_kv_append_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("kv_append", at, int(rc))
 }
 
 // CSA2Index enqueues ced_csa2_index.
 func (s *Stream) CSA2Index(a *CSA2IndexArgs) error {
-	return s.check(C.ced_csa2_index(s.c, (*C.ced_csa2_index_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_csa2_index(s.c, (*C.ced_csa2_index_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("csa2_index", at, int(rc))
 }
 
 // CSA2Attend enqueues ced_csa2_attend.
 func (s *Stream) CSA2Attend(a *CSA2AttendArgs) error {
-	return s.check(C.ced_csa2_attend(s.c, (*C.ced_csa2_attend_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_csa2_attend(s.c, (*C.ced_csa2_attend_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("csa2_attend", at, int(rc))
 }
 
 // Route enqueues ced_route.
 func (s *Stream) Route(a *RouteArgs) error {
-	return s.check(C.ced_route(s.c, (*C.ced_route_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_route(s.c, (*C.ced_route_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("route", at, int(rc))
 }
 
 // ExpertGEMM enqueues ced_expert_gemm.
 func (s *Stream) ExpertGEMM(a *ExpertGEMMArgs) error {
-	return s.check(C.ced_expert_gemm(s.c, (*C.ced_expert_gemm_args)(unsafe.Pointer(a)), &s.err))
+	at := s.begin()
+	rc := C.ced_expert_gemm(s.c, (*C.ced_expert_gemm_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("expert_gemm", at, int(rc))
 }
 
 // CSA2IndexWorkspace is the scratch that CSA2Index needs, in bytes.

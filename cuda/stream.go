@@ -22,6 +22,8 @@ type Stream struct {
 	c    *C.ced_stream
 	kind Kind
 	err  C.ced_err // here, so that a failing call does not allocate one
+
+	trace *Trace // nil: nothing is recorded
 }
 
 // Open makes a stream of kind k on a device. threads counts CPU worker threads, 0 = one per usable core.
@@ -48,15 +50,12 @@ func (s *Stream) Host() bool { return s.kind != CUDA }
 // Threads is the number of workers, the caller included.
 func (s *Stream) Threads() int { return int(C.ced_stream_threads(s.c)) }
 
-func (s *Stream) check(rc C.int) error {
-	if rc == 0 {
-		return nil
-	}
-	return failure(&s.err)
-}
-
 // Sync waits for everything enqueued.
-func (s *Stream) Sync() error { return s.check(C.ced_stream_sync(s.c, &s.err)) }
+func (s *Stream) Sync() error {
+	at := s.begin()
+	rc := C.ced_stream_sync(s.c, &s.err)
+	return s.end("sync", at, int(rc))
+}
 
 // Alloc reserves n bytes, 64-byte aligned, contents undefined.
 func (s *Stream) Alloc(n int) (Addr, error) {
@@ -76,7 +75,9 @@ func (s *Stream) Free(a Addr) {
 
 // Fill sets n bytes at dst to b.
 func (s *Stream) Fill(dst Addr, b byte, n int) error {
-	return s.check(C.ced_fill(s.c, C.uint64_t(dst), C.int(b), C.uint64_t(n), &s.err))
+	at := s.begin()
+	rc := C.ced_fill(s.c, C.uint64_t(dst), C.int(b), C.uint64_t(n), &s.err)
+	return s.end("fill", at, int(rc))
 }
 
 // Upload copies src into stream memory; src may be reused at once.
@@ -84,7 +85,9 @@ func (s *Stream) Upload(dst Addr, src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
-	return s.check(C.ced_upload(s.c, C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)), &s.err))
+	at := s.begin()
+	rc := C.ced_upload(s.c, C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)), &s.err)
+	return s.end("upload", at, int(rc))
 }
 
 // Download copies from stream memory once everything enqueued before is done.
@@ -92,12 +95,16 @@ func (s *Stream) Download(dst []byte, src Addr) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	return s.check(C.ced_download(s.c, unsafe.Pointer(&dst[0]), C.uint64_t(src), C.uint64_t(len(dst)), &s.err))
+	at := s.begin()
+	rc := C.ced_download(s.c, unsafe.Pointer(&dst[0]), C.uint64_t(src), C.uint64_t(len(dst)), &s.err)
+	return s.end("download", at, int(rc))
 }
 
 // Copy moves n bytes within stream memory.
 func (s *Stream) Copy(dst, src Addr, n int) error {
-	return s.check(C.ced_copy(s.c, C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n), &s.err))
+	at := s.begin()
+	rc := C.ced_copy(s.c, C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n), &s.err)
+	return s.end("copy", at, int(rc))
 }
 
 // HostAddr is the address of b in a host stream's memory. The caller keeps b alive and unmoved (mapped or native

@@ -10,6 +10,7 @@ import (
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
 	"cedrun/runtime/sample"
 )
 
@@ -17,6 +18,13 @@ import (
 type Options struct {
 	Context int // tokens a sequence may have
 	Chunk   int // prefill rows of a step, shared by all prompts
+	Observe func(Step)
+}
+
+// Step tells an observer what the engine just did. Tokens of the step have been handed out.
+type Step struct {
+	Prefill, Decode int           // rows
+	Took            time.Duration // since the step before, or since the engine left idleness
 }
 
 // ErrClosed is returned by Submit after Close.
@@ -36,6 +44,7 @@ type Engine struct {
 	waiting, running []*run     // of the loop's goroutine only, like what follows
 	idle             []*Session // that hold a sequence, longest idle first
 	row              []float32
+	began            time.Time // when the last step ended, or idleness did
 }
 
 // run is a request on its way.
@@ -98,16 +107,22 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Generation, error) {
 func (e *Engine) loop() {
 	defer close(e.done)
 	for {
+		idle := len(e.running)+len(e.waiting) == 0
 		if !e.receive() {
 			for _, q := range append(e.running, e.waiting...) {
 				e.end(q, FinishCancelled, ErrClosed)
 			}
 			return
 		}
+		if idle {
+			e.began = time.Now()
+		}
+		e.s.Mark(plan.PartScheduler.String(), -1)
 		e.dropCancelled()
 		e.admit()
 		if len(e.running) > 0 {
 			e.step()
+			e.began = time.Now()
 		}
 	}
 }
@@ -191,7 +206,16 @@ func (e *Engine) step() {
 		rows[i] = max(0, sp.Seq.Pos()+len(sp.Tokens)-sp.Logits)
 		all += rows[i]
 	}
+	prefill, decode := 0, 0
+	for i, sp := range spans {
+		if owners[i].seq.Pos() < len(owners[i].Prompt) {
+			prefill += len(sp.Tokens)
+		} else {
+			decode++
+		}
+	}
 	logits, n, err := e.model.Forward(spans, nil)
+	e.s.Mark(plan.PartSampling.String(), -1)
 	if err == nil && n != all {
 		err = fmt.Errorf("%d rows of logits where %d were wanted", n, all)
 	}
@@ -209,6 +233,9 @@ func (e *Engine) step() {
 		logits += ced.Addr(4 * rows[i] * len(e.row))
 	}
 	e.forget()
+	if e.opt.Observe != nil {
+		e.opt.Observe(Step{Prefill: prefill, Decode: decode, Took: time.Since(e.began)})
+	}
 }
 
 // batch builds the spans of a step and names their requests.

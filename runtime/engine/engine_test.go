@@ -369,3 +369,51 @@ func TestActiveParametersOfTheRelease(t *testing.T) {
 		t.Errorf("exact prefill %d", exact)
 	}
 }
+
+// A prompt whose first tokens are filled, not run, decodes at its depth from rows that are numbers, the same each time.
+func TestAFilledPromptDecodes(t *testing.T) {
+	for _, name := range []string{"base", "edge", "sched40"} {
+		ids := goldenIDs(t, name)
+		for n := 1; n < len(ids); n += 13 { // open groups and wrapped rings included
+			var rows []int
+			run := func(mode model.Prefill) []float32 {
+				steps := 0
+				i := open(t, name, Setup{Backend: ced.CPU, Context: 128, Chunk: 8, Observe: func(s Step) {
+					steps, rows = steps+1, append(rows, s.Prefill, s.Decode)
+					if s.Took <= 0 {
+						t.Errorf("step %d took %v", steps, s.Took)
+					}
+				}})
+				j := &job{Request: Request{Prompt: ids[:n+1], Filled: n, MaxTokens: 3, Sampling: sample.Params{TopP: 1}, Prefill: mode}, logits: map[int][]float32{}}
+				j.LogitsFrom = n
+				j.OnLogits = func(pos int, row []float32) error {
+					j.logits[pos] = slices.Clone(row)
+					return nil
+				}
+				runAll(t, i, []*job{j})
+				if j.result.Stats.PromptTokens != n+1 || len(j.tokens) != 3 {
+					t.Errorf("%s, %d filled: %+v, tokens %v", name, n, j.result, j.tokens)
+				}
+				return j.logits[n]
+			}
+			exact := run(model.Exact)
+			if want := []int{1, 0, 0, 1, 0, 1}; !slices.Equal(rows, want) {
+				t.Errorf("%s, %d filled: steps of %v prefill and decode rows, want %v", name, n, rows, want)
+			}
+			if !slices.Equal(exact, run(model.Exact)) {
+				t.Errorf("%s, %d filled: logits differ from run to run", name, n)
+			}
+			for i, x := range exact {
+				if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+					t.Fatalf("%s, %d filled: logit %d is %v", name, n, i, x)
+				}
+			}
+		}
+	}
+	i := open(t, "base", Setup{Backend: ced.CPU, Context: 64})
+	for _, filled := range []int{-1, 3, 4} {
+		if _, err := i.Submit(context.Background(), Request{Prompt: []int32{1, 2, 3}, Filled: filled, MaxTokens: 1}); err == nil {
+			t.Errorf("%d of 3 tokens filled: no error", filled)
+		}
+	}
+}

@@ -83,6 +83,10 @@ type Setup struct {
 	KVTokens int // tokens of KV cache in all; 0 = Slots * Context
 	NoMap    bool
 	CacheDir string // for derived Engram maps; "" = none
+	// Observe, if set, is told of every step on the engine's goroutine; Trace records what the stream runs, and is the
+	// observer's to read and reset.
+	Observe func(Step)
+	Trace   *ced.Trace
 	// NoSelfTest starts without trying the kernels and the model first.
 	NoSelfTest bool
 }
@@ -286,7 +290,8 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 			return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
 		}
 	}
-	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk})
+	s.SetTrace(setup.Trace)
+	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe})
 	return i, nil
 }
 

@@ -21,7 +21,10 @@ type Request struct {
 	Prefill   model.Prefill
 	// TopLogprobs is how many alternatives each sampled Token names; at most MaxTopLogprobs.
 	TopLogprobs int
-	Stop        []int32 // token ids that end the text; they are not emitted
+	// Filled is how many tokens of the prompt count as processed without being run: random numbers stand in the caches for
+	// them (model.Fill), for measurements. At most all but the last.
+	Filled int
+	Stop   []int32 // token ids that end the text; they are not emitted
 
 	// Session, if set, is the conversation whose sequence the request continues, if its tokens begin the prompt, and
 	// otherwise replaces. Requests of one session run one after another.
@@ -157,6 +160,9 @@ func (r *Request) validate(e *Engine) error {
 	case r.MaxTokens > e.opt.Context || total > e.opt.Context: // the sum of huge numbers wraps around
 		return fmt.Errorf("prompt of %d tokens plus %d to generate: the context holds %d; shorten the prompt, lower --max-tokens or raise --context",
 			len(r.Prompt), total-len(r.Prompt), e.opt.Context)
+	}
+	if r.Filled < 0 || r.Filled > 0 && (r.Filled >= len(r.Prompt) || r.Session != nil) {
+		return fmt.Errorf("%d filled tokens of a prompt of %d: leave one to be processed, and use no session", r.Filled, len(r.Prompt))
 	}
 	if r.OnLogits != nil {
 		if o := e.model.Options(); r.LogitsFrom < len(r.Prompt)-1 && o.Outputs < e.opt.Chunk+o.Slots {

@@ -41,7 +41,10 @@ func (e *Engine) place(q *run, tokens int) error {
 			return err
 		}
 	}
-	return e.model.Reserve(q.seq, tokens)
+	if err := e.model.Reserve(q.seq, tokens); err != nil || q.Filled == 0 {
+		return err
+	}
+	return e.model.Fill(q.seq, q.Prompt[:q.Filled], uint64(len(e.running)))
 }
 
 // resume takes the session's sequence if the prompt begins with its tokens, and gives it back otherwise.

@@ -6,16 +6,19 @@ import (
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/config"
+	"cedrun/runtime/plan"
 )
 
 // attention is CSA2 (spec 4.3 - 4.11): ws.x, the normed input of the rows that enter, becomes ws.y for the rows that go
 // on. All entering rows feed the compressor; those near the tail leave window rows; the query rows attend.
 func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 	if s.OwnsKV {
+		p.mark(plan.PartCompressor, l)
 		if err := p.compress(l, w.compressor, s); err != nil {
 			return fmt.Errorf("compressor: %w", err)
 		}
 	}
+	p.mark(plan.PartProjections, l)
 	window, err := p.set(p.Model, p.in, func(q *Sequence) int { return q.plan.Window[l] })
 	if err != nil {
 		return err
@@ -32,13 +35,16 @@ func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 		return err
 	}
 	if query.count > 0 {
+		p.mark(plan.PartMixing, l)
 		if err := p.mix(w.hcAttn, p.ws.aPre, fmt.Sprintf("L%d.hc_attn", l)); err != nil {
 			return err
 		}
+		p.mark(plan.PartProjections, l)
 		if err := p.queries(l, w, quantised); err != nil {
 			return err
 		}
 		if s.OwnsIndex {
+			p.mark(plan.PartIndexer, l)
 			if err := p.selectRows(l, w.indexer, s); err != nil {
 				return fmt.Errorf("indexer: %w", err)
 			}
@@ -224,6 +230,7 @@ func (m *Model) indexArgs(s *config.Layer, rows ced.Addr) ced.CSA2IndexArgs {
 
 // attend runs the attention core and the output projection into ws.y (spec 4.11).
 func (p *pass) attend(l int, w *layerWeights, s config.Layer, window *rowSet) error {
+	p.mark(plan.PartAttention, l)
 	c := p.cfg
 	a := ced.CSA2AttendArgs{
 		Rows: p.in.addr, KeyRows: window.addr, Q: p.ws.q, Packed: p.ws.packed, Ring: p.ring(l),
@@ -239,6 +246,7 @@ func (p *pass) attend(l int, w *layerWeights, s config.Layer, window *rowSet) er
 	if err := p.rope(l, p.ws.o, true); err != nil {
 		return err
 	}
+	p.mark(plan.PartProjections, l)
 	if err := p.s.DenseGEMM(&ced.DenseGEMMArgs{
 		Rows: p.in.addr, X: p.ws.o, W: w.woA.w, WScales: w.woA.scales, Y: p.ws.z, MaxRows: uint32(p.opt.StepRows),
 		N: uint32(c.OLoraRank), K: uint32(w.woA.k), Groups: uint32(c.OGroups), XFormat: ced.BF16, WFormat: w.woA.format, YFormat: ced.BF16,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/plan"
 )
 
 // pass is one Forward on its way through the layers.
@@ -25,6 +26,7 @@ type pass struct {
 // sequences have not advanced; their caches are to be discarded.
 func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err error) {
 	m.probe = probe
+	m.mark(plan.PartEmbedding, -1)
 	p := &pass{Model: m, step: step{spans: spans}, engramIDs: map[int][]int64{}}
 	if err := p.check(); err != nil {
 		return 0, 0, err
@@ -33,7 +35,9 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 		return 0, 0, err
 	}
 	p.in = p.base
+	m.mark(plan.PartEngram, -1)
 	p.lookUp()
+	m.mark(plan.PartEmbedding, -1)
 	if err := p.embed(); err != nil {
 		return 0, 0, fmt.Errorf("embed: %w", err)
 	}
@@ -97,6 +101,7 @@ func (p *pass) layer(l int) error {
 	w, s, c := &p.w.layers[l], p.schedule[l], p.cfg
 	name := func(n string) string { return fmt.Sprintf("L%d.%s", l, n) }
 	if s.Engram >= 0 {
+		p.mark(plan.PartEngram, l)
 		if err := p.engramUpdate(l, w.engram); err != nil {
 			return fmt.Errorf("engram: %w", err)
 		}
@@ -107,6 +112,7 @@ func (p *pass) layer(l int) error {
 	if err := p.tap(l); err != nil {
 		return err
 	}
+	p.mark(plan.PartMixing, l)
 	if err := p.collapse(p.ws.pre, w.attnNorm, false); err != nil {
 		return fmt.Errorf("attention input: %w", err)
 	}
@@ -122,6 +128,7 @@ func (p *pass) layer(l int) error {
 	if err := p.sub(name("attn_out"), p.ws.y, p.in.count, c.HiddenSize, ced.BF16); err != nil {
 		return err
 	}
+	p.mark(plan.PartMixing, l)
 	if err := p.expand(); err != nil {
 		return err
 	}
@@ -134,6 +141,7 @@ func (p *pass) layer(l int) error {
 	if err := p.moe(l, w); err != nil {
 		return fmt.Errorf("experts: %w", err)
 	}
+	p.mark(plan.PartMixing, l)
 	if err := p.expand(); err != nil {
 		return err
 	}
@@ -142,6 +150,9 @@ func (p *pass) layer(l int) error {
 	}
 	return p.sub(name("pre_out"), p.ws.pre, p.in.count, c.HCMult, ced.F32)
 }
+
+// mark names the part that what follows belongs to, for a trace of the stream.
+func (m *Model) mark(part plan.Part, layer int) { m.s.Mark(part.String(), layer) }
 
 // shrink compacts what the rest of the layer and the later ones read to the rows of set to. The FFN's pre of the
 // previous layer has done its work by then.
@@ -204,6 +215,7 @@ func (p *pass) normQuant(rows ced.Addr, x ced.Addr, w vector, y ced.Addr, n int,
 
 // head computes the logits of the rows that want them (spec 4.2, end).
 func (p *pass) head() (int, error) {
+	p.mark(plan.PartHead, -1)
 	n, index, err := p.outputs(p.Model, p.in, p.ws.outputs)
 	if err != nil || n == 0 {
 		return 0, err

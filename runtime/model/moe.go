@@ -4,10 +4,12 @@ import (
 	"fmt"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/plan"
 )
 
 // moe routes ws.x (also quantised in ws.codes) and runs its experts into ws.y (spec 6).
 func (p *pass) moe(l int, w *layerWeights) error {
+	p.mark(plan.PartRouter, l)
 	c, n := p.cfg, p.in.count
 	name := func(t string) string { return fmt.Sprintf("L%d.%s", l, t) }
 	if p.probe != nil { // a fed input must be quantised again
@@ -35,6 +37,7 @@ func (p *pass) moe(l int, w *layerWeights) error {
 	if err := p.sub(name("route_w"), p.ws.wt, n, c.ExpertsPerToken, ced.F32); err != nil {
 		return err
 	}
+	p.mark(plan.PartExperts, l)
 	a := p.expertArgs(w, p.in.addr)
 	if err := p.s.ExpertGEMM(&a); err != nil {
 		return err

@@ -1,0 +1,97 @@
+package ced
+
+import "time"
+
+// Trace records what a stream ran and when: kernel calls and copies, and the sections that the caller marks around them.
+// It never grows: what does not fit is counted in Dropped. Like its stream it belongs to one goroutine at a time.
+type Trace struct {
+	events  []Event
+	dropped int
+	epoch   time.Time
+	section Event
+	open    bool
+}
+
+// Event is a call (Kernel set) or a section (Kernel empty), which holds the calls that began in it. Sections follow each
+// other without a gap, so what calls leave of one is time of the host. Start counts from the trace's beginning.
+type Event struct {
+	Kernel, Part string
+	Layer        int // -1 outside layers
+	Start, Took  time.Duration
+}
+
+// NewTrace makes room for events.
+func NewTrace(events int) *Trace {
+	return &Trace{events: make([]Event, 0, events), epoch: time.Now()}
+}
+
+// Events are those recorded since the last Reset, each when it ended; valid until the next.
+func (t *Trace) Events() []Event { return t.events }
+
+// Dropped counts events for which there was no room.
+func (t *Trace) Dropped() int { return t.dropped }
+
+// Reset forgets all events. The open section goes on, counted from now.
+func (t *Trace) Reset() {
+	t.events, t.dropped = t.events[:0], 0
+	t.section.Start = time.Since(t.epoch)
+}
+
+// End closes the open section.
+func (t *Trace) End() {
+	if t.open {
+		t.section.Took = time.Since(t.epoch) - t.section.Start
+		t.add(t.section)
+		t.open = false
+	}
+}
+
+func (t *Trace) mark(part string, layer int) {
+	now := time.Since(t.epoch)
+	if t.open {
+		t.section.Took = now - t.section.Start
+		t.add(t.section)
+	}
+	t.section, t.open = Event{Part: part, Layer: layer, Start: now}, true
+}
+
+func (t *Trace) call(kernel string, start time.Duration) {
+	t.add(Event{Kernel: kernel, Part: t.section.Part, Layer: t.section.Layer, Start: start, Took: time.Since(t.epoch) - start})
+}
+
+func (t *Trace) add(e Event) {
+	if len(t.events) == cap(t.events) {
+		t.dropped++
+		return
+	}
+	t.events = append(t.events, e)
+}
+
+// SetTrace starts recording into t; nil stops it. Without a trace a call pays for one branch before and one after.
+func (s *Stream) SetTrace(t *Trace) { s.trace = t }
+
+// Mark begins a section: what the stream runs and the host does from now on counts for a part of the model, or of the
+// host's own work, and a layer (-1: none).
+func (s *Stream) Mark(part string, layer int) {
+	if s.trace != nil {
+		s.trace.mark(part, layer)
+	}
+}
+
+// begin and end enclose a call.
+func (s *Stream) begin() time.Duration {
+	if s.trace == nil {
+		return 0
+	}
+	return time.Since(s.trace.epoch)
+}
+
+func (s *Stream) end(kernel string, start time.Duration, rc int) error {
+	if s.trace != nil {
+		s.trace.call(kernel, start)
+	}
+	if rc == 0 {
+		return nil
+	}
+	return failure(&s.err)
+}

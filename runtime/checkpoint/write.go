@@ -91,11 +91,16 @@ func Write(w io.Writer, tensors []Out) error {
 
 // WriteFile writes a safetensors file at path, whole or not at all.
 func WriteFile(path string, tensors []Out) error {
+	return replace(path, func(w io.Writer) error { return Write(w, tensors) })
+}
+
+// replace writes a file beside path and puts it in its place when it is whole.
+func replace(path string, write func(w io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	err = errors.Join(Write(f, tensors), f.Chmod(0o644), f.Close())
+	err = errors.Join(write(f), f.Chmod(0o644), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -62,6 +62,15 @@ CED_API int ced_upload(ced_stream *s, uint64_t dst, const void *src, uint64_t by
 CED_API int ced_download(ced_stream *s, void *dst, uint64_t src, uint64_t bytes, ced_err *err);
 CED_API int ced_copy(ced_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, ced_err *err);
 
+/* ---- the limits of this machine (host streams) ------------------------------------------------------------- */
+/* Both run on all threads of the stream, with the machine's widest instructions whatever CEDRUN_ISA says, and return
+ * when done: the caller times them. */
+/* Reads bytes at addr once; *sum is their sum as 64-bit words, so that nothing can be left out. */
+CED_API int ced_probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t *sum, ced_err *err);
+/* Multiplies and adds in registers, `calls` pieces of a fraction of a millisecond; *flops counts both. bf16: products of
+ * BF16 pairs (VDPBF16PS) where the machine has them; else, and for 0, F32 multiply-adds. */
+CED_API int ced_probe_multiply(ced_stream *s, int bf16, uint32_t calls, double *flops, ced_err *err);
+
 /* ---- rows of a step -------------------------------------------------------------------------------------- */
 enum { CED_ROW_IMAGE = 1 }; /* row of an image span: bias_vl in the router, Engram gate 0 */
 

@@ -133,10 +133,23 @@ type limit struct{ min, max int64 }
 
 var (
 	dims      = limit{1, 1 << 17} // widths of the stream and of its projections
-	counts    = limit{1, 1 << 14} // layers, heads, groups
+	counts    = limit{1, 1 << 14} // layers, groups, sizes of parts that no kernel computes yet
 	tokens    = limit{0, 1 << 24} // token ids
-	positions = limit{1, 1 << 26}
+	positions = limit{1, 1 << 24}
 	layerIDs  = limit{0, 1 << 14}
+)
+
+// What the kernels take (their checks in cuda/kernel): a model beyond it is refused here, not at its first step.
+var (
+	heads      = limit{1, 4096}
+	headDim    = limit{1, 8192}
+	ropeDim    = limit{1, 512}
+	indexHeads = limit{1, 256}
+	indexDim   = limit{1, 512}
+	experts    = limit{1, 4096}
+	active     = limit{1, 64}
+	streams    = limit{1, 8}
+	blocks     = limit{0, 1 << 20}
 )
 
 // decoder collects the fields of a Config from flattened values and remembers every fault.
@@ -309,15 +322,15 @@ func decode(values map[string]any) (*Config, error) {
 		VocabSize:       d.integer(fVocabSize, limit{1, tokens.max}),
 		HiddenSize:      d.integer(fHiddenSize, dims),
 		Layers:          d.integer(fLayers, counts),
-		Heads:           d.integer(fHeads, counts),
-		HeadDim:         d.integer(fHeadDim, counts),
-		RopeDim:         d.integer(fRopeDim, counts),
+		Heads:           d.integer(fHeads, heads),
+		HeadDim:         d.integer(fHeadDim, headDim),
+		RopeDim:         d.integer(fRopeDim, ropeDim),
 		QLoraRank:       d.integer(fQLoraRank, dims),
 		OGroups:         d.integer(fOGroups, counts),
 		OLoraRank:       d.integer(fOLoraRank, dims),
 		MoEIntermediate: d.integer(fMoEIntermediate, dims),
-		Experts:         d.integer(fExperts, counts),
-		ExpertsPerToken: d.integer(fExpertsPerToken, counts),
+		Experts:         d.integer(fExperts, experts),
+		ExpertsPerToken: d.integer(fExpertsPerToken, active),
 		SharedExperts:   d.optional(fSharedExperts, limit{1, 1}, 1),
 
 		RouteScale:  float32(d.number(fRouteScale, 1e-6, 1e6, required)),
@@ -339,15 +352,15 @@ func decode(values map[string]any) (*Config, error) {
 		CompressRatios: d.ints(fCompressRatios, limit{0, 2}),
 		KVSources:      d.ints(fKVSources, layerIDs),
 		IndexSources:   d.ints(fIndexSources, layerIDs),
-		IndexHeads:     d.integer(fIndexHeads, counts),
-		IndexHeadDim:   d.integer(fIndexHeadDim, counts),
+		IndexHeads:     d.integer(fIndexHeads, indexHeads),
+		IndexHeadDim:   d.integer(fIndexHeadDim, indexDim),
 		IndexTopK:      d.integer(fIndexTopK, limit{1, 1 << 20}),
 
 		CandidateSource:     d.optional(fCandidateSource, limit{-1, layerIDs.max}, -1),
-		CandidateTopKBlocks: d.optional(fCandidateTopKBlocks, limit{0, 1 << 24}, 0),
+		CandidateTopKBlocks: d.optional(fCandidateTopKBlocks, blocks, 0),
 		CandidateBlock:      d.optional(fCandidateBlock, limit{0, 1 << 16}, 0),
 
-		HCMult:          d.integer(fHCMult, limit{1, 16}),
+		HCMult:          d.integer(fHCMult, streams),
 		HCSinkhornIters: d.integer(fHCSinkhornIters, limit{1, 1000}),
 		HCEps:           float32(d.number(fHCEps, 1e-37, 1, required)),
 

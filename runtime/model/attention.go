@@ -19,11 +19,11 @@ func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 		}
 	}
 	p.mark(plan.PartProjections, l)
-	window, err := p.set(p.Model, p.in, func(q *Sequence) int { return q.plan.Window[l] })
+	window, err := p.set(p.Model, p.in, func(sp *Span) int { return sp.Seq.plan.Window[l] })
 	if err != nil {
 		return err
 	}
-	query, err := p.set(p.Model, p.in, func(q *Sequence) int { return q.plan.Query[l] })
+	query, err := p.set(p.Model, p.in, func(sp *Span) int { return p.queriesFrom(sp, l) })
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 	}
 	if query.count > 0 {
 		p.mark(plan.PartMixing, l)
-		if err := p.mix(w.hcAttn, p.ws.aPre, fmt.Sprintf("L%d.hc_attn", l)); err != nil {
+		if err := p.mix(l, w.hcAttn, p.ws.aPre, "hc_attn"); err != nil {
 			return err
 		}
 		p.mark(plan.PartProjections, l)
@@ -65,6 +65,15 @@ func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 		return p.probe.KV(l)
 	}
 	return nil
+}
+
+// queriesFrom is the first position whose row goes through layer l. What leaves the last layer is read by the head alone.
+func (m *Model) queriesFrom(sp *Span, l int) int {
+	from := sp.Seq.plan.Query[l]
+	if l == m.cfg.Layers-1 {
+		from = max(from, sp.Logits)
+	}
+	return from
 }
 
 func (m *Model) freqs(l int) ced.Addr {
@@ -101,7 +110,7 @@ func (p *pass) compress(l int, w *compressor, s config.Layer) error {
 	if n == 0 {
 		return nil
 	}
-	if err := p.sub(fmt.Sprintf("L%d.latent", l), p.ws.latent, n, c.HeadDim, ced.BF16); err != nil {
+	if err := p.sub(l, "latent", p.ws.latent, n, c.HeadDim, ced.BF16); err != nil {
 		return err
 	}
 	if err := p.linear(p.ws.groups, &w.wk, p.ws.latent, p.ws.key, ced.BF16); err != nil {
@@ -154,7 +163,7 @@ func (p *pass) queries(l int, w *layerWeights, quantised bool) error {
 	if err := p.normQuant(p.in.addr, p.ws.qr, w.qNorm, p.ws.qr, c.QLoraRank, true); err != nil {
 		return err
 	}
-	if err := p.sub(fmt.Sprintf("L%d.qr", l), p.ws.qr, p.in.count, c.QLoraRank, ced.BF16); err != nil {
+	if err := p.sub(l, "qr", p.ws.qr, p.in.count, c.QLoraRank, ced.BF16); err != nil {
 		return err
 	}
 	if err := p.linear(p.in.addr, &w.wqB, 0, p.ws.q, ced.BF16); err != nil {

@@ -6,17 +6,32 @@ import (
 	ced "cedrun/cuda"
 )
 
-// lookUp finds the Engram rows of the whole step. They depend on token ids only, so this comes before any kernel.
+// lookups are the Engram rows that a step reads. They depend on token ids only, so all are known before its first kernel.
+type lookups struct {
+	ids  [][]int64 // per Engram layer of the config: [rows that enter the layer, columns] row ids
+	hist []int32   // compressed ids of a span and what they look back at
+}
+
+// lookUp finds the Engram rows of the whole step.
 func (p *pass) lookUp() {
-	if len(p.cfg.Engram.Layers) == 0 {
+	c, u := &p.cfg.Engram, &p.lookups
+	if len(c.Layers) == 0 {
 		return
 	}
-	for i, sp := range p.spans {
-		q := sp.Seq
-		q.hist = p.engram.Compress(q.hist[:p.first[i]], sp.Tokens, nil)
-		before, ids := q.hist[max(0, p.first[i]-p.engram.Lookback()):p.first[i]], q.hist[p.first[i]:]
-		for _, l := range p.cfg.Engram.Layers {
-			p.engramIDs[l] = p.engram.AppendRows(p.engramIDs[l], l, before, ids)
+	if u.ids == nil {
+		u.ids = make([][]int64, len(c.Layers))
+	}
+	for k := range u.ids {
+		u.ids[k] = u.ids[k][:0]
+	}
+	for i := range p.spans {
+		sp := &p.spans[i]
+		back := min(p.first[i], p.engram.Lookback())
+		u.hist = p.engram.Compress(u.hist[:0], sp.Seq.tokens[p.first[i]-back:p.first[i]], nil)
+		u.hist = p.engram.Compress(u.hist, sp.Tokens, nil)
+		for k, l := range c.Layers {
+			from := back + min(max(sp.Seq.plan.Enter[l]-p.first[i], 0), len(sp.Tokens))
+			u.ids[k] = p.engram.AppendRows(u.ids[k], l, u.hist[:from], u.hist[from:])
 		}
 	}
 }
@@ -24,9 +39,9 @@ func (p *pass) lookUp() {
 // engramUpdate adds the n-gram memory to the streams (spec 4.12).
 func (p *pass) engramUpdate(l int, w *engramWeights) error {
 	c, cols := p.cfg, p.cfg.Engram.Columns()
-	ids := p.engramIDs[l]
-	if p.in != p.base {
-		ids = p.pick(ids, cols)
+	ids := p.lookups.ids[p.schedule[l].Engram]
+	if len(ids) != p.in.count*cols {
+		return fmt.Errorf("%d row ids for %d rows of %d columns", len(ids), p.in.count, cols)
 	}
 	a := ced.EngramGatherArgs{
 		Rows: p.in.addr, IDs: p.ws.ids, Table: w.table, TableScales: w.scales, TableRows: uint64(w.rows), E: p.ws.e,
@@ -57,17 +72,6 @@ func (p *pass) engramUpdate(l int, w *engramWeights) error {
 		Rows: p.in.addr, KV: p.ws.ekv, QWeight: w.q.addr, KWeight: w.k.addr, WeightFormat: w.q.format, H: p.ws.h,
 		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult), Eps: c.NormEps,
 	})
-}
-
-// pick keeps the row ids of the rows that are still in.
-func (p *pass) pick(ids []int64, cols int) []int64 {
-	var out []int64
-	at := 0
-	for i, sp := range p.spans {
-		out = append(out, ids[(at+p.in.offs[i])*cols:(at+len(sp.Tokens))*cols]...)
-		at += len(sp.Tokens)
-	}
-	return out
 }
 
 // stage reads table rows that are not mapped into stream memory.

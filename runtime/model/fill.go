@@ -46,9 +46,6 @@ func (m *Model) Fill(q *Sequence, tokens []int32, seed uint64) error {
 		return err
 	}
 	q.tokens = append(q.tokens, tokens...)
-	if m.engram != nil {
-		q.hist = m.engram.Compress(q.hist, tokens, nil)
-	}
 	return nil
 }
 

@@ -11,13 +11,10 @@ import (
 type pass struct {
 	*Model
 	step
-	base *rowSet // all rows of the step
-	in   *rowSet // rows that enter the current layer; h and pre hold them
+	in *rowSet // rows that enter the current layer; h and pre hold them
 	// Published by earlier layers for the rows of in; 0 = nothing yet.
 	hasSel, hasCand bool
-	// Per layer owning Engram: row ids of all rows of the step.
-	engramIDs map[int][]int64
-	width     int // columns of index_score, with a probe
+	width           int // columns of index_score, with a probe
 }
 
 // Forward runs one step: it advances every span's sequence by its tokens, for which Reserve must have made room, and
@@ -27,14 +24,16 @@ type pass struct {
 func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err error) {
 	m.probe = probe
 	m.mark(plan.PartEmbedding, -1)
-	p := &pass{Model: m, step: step{spans: spans}, engramIDs: map[int][]int64{}}
+	p := &m.pass // what a step needs is there from the step before
+	p.begin(spans)
+	p.hasSel, p.hasCand = false, false
+	defer p.begin(nil)
 	if err := p.check(); err != nil {
 		return 0, 0, err
 	}
-	if p.base, err = p.add(m, nil, make([]int, len(spans))); err != nil {
+	if p.in, err = p.all(m); err != nil {
 		return 0, 0, err
 	}
-	p.in = p.base
 	m.mark(plan.PartEngram, -1)
 	p.lookUp()
 	m.mark(plan.PartEmbedding, -1)
@@ -62,9 +61,8 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 
 func (p *pass) check() error {
 	rows, outputs := 0, 0
-	for _, sp := range p.spans {
-		first := sp.Seq.Pos()
-		p.first = append(p.first, first)
+	for i, sp := range p.spans {
+		first := p.first[i]
 		end := first + len(sp.Tokens)
 		rows += len(sp.Tokens)
 		if sp.Logits < end {
@@ -73,7 +71,7 @@ func (p *pass) check() error {
 				return fmt.Errorf("logits of position %d: this prefill mode computes them from position %d on", sp.Logits, sp.Seq.FirstLogits())
 			}
 		}
-		if have := len(sp.Seq.pages) * 64; end > have {
+		if have := sp.Seq.Reserved(); end > have {
 			return fmt.Errorf("step to position %d: KV pages reserved for %d tokens", end, have)
 		}
 		for _, t := range sp.Tokens {
@@ -91,7 +89,7 @@ func (p *pass) check() error {
 func (p *pass) embed() error {
 	c := p.cfg
 	return p.s.Embed(&ced.EmbedArgs{
-		Rows: p.base.addr, Table: p.w.embed.w, TableFormat: p.w.embed.format, H: p.ws.h, Pre: p.ws.pre,
+		Rows: p.in.addr, Table: p.w.embed.w, TableFormat: p.w.embed.format, H: p.ws.h, Pre: p.ws.pre,
 		MaxRows: uint32(p.opt.StepRows), Vocab: uint32(c.VocabSize), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
 	})
 }
@@ -99,13 +97,12 @@ func (p *pass) embed() error {
 // layer runs one layer in the order of spec 4.2 and leaves in ws.h and ws.pre what the next one reads.
 func (p *pass) layer(l int) error {
 	w, s, c := &p.w.layers[l], p.schedule[l], p.cfg
-	name := func(n string) string { return fmt.Sprintf("L%d.%s", l, n) }
 	if s.Engram >= 0 {
 		p.mark(plan.PartEngram, l)
 		if err := p.engramUpdate(l, w.engram); err != nil {
 			return fmt.Errorf("engram: %w", err)
 		}
-		if err := p.sub(name("engram_h"), p.ws.h, p.in.count, c.HCMult*c.HiddenSize, ced.BF16); err != nil {
+		if err := p.sub(l, "engram_h", p.ws.h, p.in.count, c.HCMult*c.HiddenSize, ced.BF16); err != nil {
 			return err
 		}
 	}
@@ -116,7 +113,7 @@ func (p *pass) layer(l int) error {
 	if err := p.collapse(p.ws.pre, w.attnNorm, false); err != nil {
 		return fmt.Errorf("attention input: %w", err)
 	}
-	if err := p.sub(name("attn_in"), p.ws.x, p.in.count, c.HiddenSize, ced.BF16); err != nil {
+	if err := p.sub(l, "attn_in", p.ws.x, p.in.count, c.HiddenSize, ced.BF16); err != nil {
 		return err
 	}
 	if err := p.attention(l, w, s); err != nil {
@@ -125,14 +122,14 @@ func (p *pass) layer(l int) error {
 	if p.in.count == 0 {
 		return nil
 	}
-	if err := p.sub(name("attn_out"), p.ws.y, p.in.count, c.HiddenSize, ced.BF16); err != nil {
+	if err := p.sub(l, "attn_out", p.ws.y, p.in.count, c.HiddenSize, ced.BF16); err != nil {
 		return err
 	}
 	p.mark(plan.PartMixing, l)
 	if err := p.expand(); err != nil {
 		return err
 	}
-	if err := p.mix(w.hcFFN, p.ws.pre, name("hc_ffn")); err != nil {
+	if err := p.mix(l, w.hcFFN, p.ws.pre, "hc_ffn"); err != nil {
 		return err
 	}
 	if err := p.collapse(p.ws.aPre, w.ffnNorm, true); err != nil {
@@ -145,10 +142,10 @@ func (p *pass) layer(l int) error {
 	if err := p.expand(); err != nil {
 		return err
 	}
-	if err := p.sub(name("h_out"), p.ws.h, p.in.count, c.HCMult*c.HiddenSize, ced.BF16); err != nil {
+	if err := p.sub(l, "h_out", p.ws.h, p.in.count, c.HCMult*c.HiddenSize, ced.BF16); err != nil {
 		return err
 	}
-	return p.sub(name("pre_out"), p.ws.pre, p.in.count, c.HCMult, ced.F32)
+	return p.sub(l, "pre_out", p.ws.pre, p.in.count, c.HCMult, ced.F32)
 }
 
 // mark names the part that what follows belongs to, for a trace of the stream.
@@ -236,5 +233,5 @@ func (p *pass) head() (int, error) {
 	if err := p.s.DenseGEMM(&a); err != nil {
 		return 0, err
 	}
-	return n, p.sub("logits", p.ws.logits, n, c.VocabSize, ced.F32)
+	return n, p.sub(whole, "logits", p.ws.logits, n, c.VocabSize, ced.F32)
 }

@@ -8,7 +8,7 @@ import (
 
 // mix computes a sub-layer's mixes from the streams that enter it (spec 4.2): pre into its own buffer, because the
 // attention's pre feeds this layer's FFN and the FFN's the next layer.
-func (p *pass) mix(w hyper, pre ced.Addr, name string) error {
+func (p *pass) mix(l int, w hyper, pre ced.Addr, name string) error {
 	c, n := p.cfg, p.in.count
 	if err := p.s.MHCMix(&ced.MHCMixArgs{
 		Rows: p.in.addr, H: p.ws.h, Fn: w.fn, Base: w.base, Scale: w.scale, Pre: pre, Post: p.ws.post, Comb: p.ws.comb,
@@ -17,13 +17,16 @@ func (p *pass) mix(w hyper, pre ced.Addr, name string) error {
 	}); err != nil {
 		return fmt.Errorf("mixes: %w", err)
 	}
-	if err := p.sub(name+"_pre", pre, n, c.HCMult, ced.F32); err != nil {
+	if p.probe == nil {
+		return nil
+	}
+	if err := p.sub(l, name+"_pre", pre, n, c.HCMult, ced.F32); err != nil {
 		return err
 	}
-	if err := p.sub(name+"_post", p.ws.post, n, c.HCMult, ced.F32); err != nil {
+	if err := p.sub(l, name+"_post", p.ws.post, n, c.HCMult, ced.F32); err != nil {
 		return err
 	}
-	return p.sub(name+"_comb", p.ws.comb, n, c.HCMult*c.HCMult, ced.F32)
+	return p.sub(l, name+"_comb", p.ws.comb, n, c.HCMult*c.HCMult, ced.F32)
 }
 
 // collapse makes a sub-layer's input ws.x = norm(sum of the streams by pre), quantised too if the sub-layer needs that.

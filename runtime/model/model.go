@@ -55,6 +55,8 @@ type Model struct {
 
 	freqPlain, freqCompressed ced.Addr
 	ws                        workspace
+	pass                      pass // of the step that runs
+	lookups                   lookups
 }
 
 // New loads a checkpoint that passed its census on a stream. rows may be nil for a model without Engram.

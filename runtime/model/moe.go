@@ -1,8 +1,6 @@
 package model
 
 import (
-	"fmt"
-
 	ced "cedrun/cuda"
 	"cedrun/runtime/plan"
 )
@@ -11,9 +9,8 @@ import (
 func (p *pass) moe(l int, w *layerWeights) error {
 	p.mark(plan.PartRouter, l)
 	c, n := p.cfg, p.in.count
-	name := func(t string) string { return fmt.Sprintf("L%d.%s", l, t) }
 	if p.probe != nil { // a fed input must be quantised again
-		if err := p.sub(name("ffn_in"), p.ws.x, n, c.HiddenSize, ced.BF16); err != nil {
+		if err := p.sub(l, "ffn_in", p.ws.x, n, c.HiddenSize, ced.BF16); err != nil {
 			return err
 		}
 		if err := p.normQuant(p.in.addr, p.ws.x, vector{}, 0, c.HiddenSize, true); err != nil {
@@ -31,10 +28,10 @@ func (p *pass) moe(l int, w *layerWeights) error {
 	}); err != nil {
 		return err
 	}
-	if err := p.subInt(name("route_idx"), p.ws.idx, n, c.ExpertsPerToken); err != nil {
+	if err := p.subInt(l, "route_idx", p.ws.idx, n, c.ExpertsPerToken); err != nil {
 		return err
 	}
-	if err := p.sub(name("route_w"), p.ws.wt, n, c.ExpertsPerToken, ced.F32); err != nil {
+	if err := p.sub(l, "route_w", p.ws.wt, n, c.ExpertsPerToken, ced.F32); err != nil {
 		return err
 	}
 	p.mark(plan.PartExperts, l)
@@ -42,7 +39,7 @@ func (p *pass) moe(l int, w *layerWeights) error {
 	if err := p.s.ExpertGEMM(&a); err != nil {
 		return err
 	}
-	return p.sub(name("ffn_out"), p.ws.y, n, c.HiddenSize, ced.BF16)
+	return p.sub(l, "ffn_out", p.ws.y, n, c.HiddenSize, ced.BF16)
 }
 
 // expertArgs describes the experts of a layer; nil only sizes the workspace.

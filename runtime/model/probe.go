@@ -34,18 +34,25 @@ type Probe interface {
 	KV(layer int) error
 }
 
-func (m *Model) sub(name string, addr ced.Addr, rows, width int, f ced.Format) error {
-	if m.probe == nil {
-		return nil
-	}
-	return m.probe.Sub(name, Tensor{Addr: addr, Rows: rows, Width: width, Format: f})
+// whole stands for the layer of a tensor that belongs to none.
+const whole = -1
+
+func (m *Model) sub(layer int, name string, addr ced.Addr, rows, width int, f ced.Format) error {
+	return m.show(layer, name, Tensor{Addr: addr, Rows: rows, Width: width, Format: f})
 }
 
-func (m *Model) subInt(name string, addr ced.Addr, rows, width int) error {
+func (m *Model) subInt(layer int, name string, addr ced.Addr, rows, width int) error {
+	return m.show(layer, name, Tensor{Addr: addr, Rows: rows, Width: width, Int: true})
+}
+
+func (m *Model) show(layer int, name string, t Tensor) error {
 	if m.probe == nil {
 		return nil
 	}
-	return m.probe.Sub(name, Tensor{Addr: addr, Rows: rows, Width: width, Int: true})
+	if layer != whole {
+		name = fmt.Sprintf("L%d.%s", layer, name)
+	}
+	return m.probe.Sub(name, t)
 }
 
 // MainKVRows reads the packed main-KV rows [0, n) of an owner layer: codes [n, head_dim/2] and E4M3 scales
@@ -105,16 +112,16 @@ func (p *pass) tapSelection(l int, s config.Layer) error {
 	}()
 	c, n := p.cfg, p.in.count
 	if p.width > 0 {
-		if err := p.sub(fmt.Sprintf("L%d.index_score", l), p.ws.scoreProbe, n, p.width, ced.F32); err != nil {
+		if err := p.sub(l, "index_score", p.ws.scoreProbe, n, p.width, ced.F32); err != nil {
 			return err
 		}
 	}
 	if s.CandidateSource {
-		if err := p.subInt("candidates", p.ws.cand, n, c.CandidateTopKBlocks); err != nil {
+		if err := p.subInt(whole, "candidates", p.ws.cand, n, c.CandidateTopKBlocks); err != nil {
 			return err
 		}
 	}
-	return p.subInt(fmt.Sprintf("L%d.sel", l), p.ws.sel, n, c.IndexTopK)
+	return p.subInt(l, "sel", p.ws.sel, n, c.IndexTopK)
 }
 
 // tap shows the mean of the streams that enter a draft target layer (spec/serving 2.3).
@@ -141,5 +148,5 @@ func (p *pass) tap(l int) error {
 	}); err != nil {
 		return err
 	}
-	return p.sub(fmt.Sprintf("L%d.main_hidden", l), p.ws.x, p.in.count, c.HiddenSize, ced.BF16)
+	return p.sub(l, "main_hidden", p.ws.x, p.in.count, c.HiddenSize, ced.BF16)
 }

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	ced "cedrun/cuda"
@@ -24,131 +23,167 @@ type rowSet struct {
 	index ced.Addr
 }
 
-// step is the geometry of one Forward: its spans and the row sets that its layers use.
+// step is the geometry of one Forward: its spans and the row sets that its layers use. Its memory is used again by the
+// next step.
 type step struct {
-	spans []Span
-	sets  []*rowSet
-	first []int // per span: first position
+	spans  []Span
+	first  []int    // per span: first position
+	sets   []rowSet // as many as a step can need
+	used   int      // of sets
+	packed packed
 }
 
-func (s *step) rows(offs []int) int {
-	n := 0
-	for i, sp := range s.spans {
-		n += len(sp.Tokens) - offs[i]
+// begin starts the geometry of a step of spans.
+func (s *step) begin(spans []Span) {
+	s.spans, s.first, s.used = spans, s.first[:0], 0
+	for _, sp := range spans {
+		s.first = append(s.first, sp.Seq.Pos())
 	}
-	return n
 }
 
-// set finds or makes the set of rows at or after a threshold position per sequence; from is the set that its rows are
+// all makes the set of all rows.
+func (s *step) all(m *Model) (*rowSet, error) {
+	r := s.next()
+	for range s.spans {
+		r.offs = append(r.offs, 0)
+	}
+	return r, s.add(m, nil, r)
+}
+
+// set finds or makes the set of rows at or after a threshold position per span; from is the set that its rows are
 // compacted from.
-func (s *step) set(m *Model, from *rowSet, threshold func(*Sequence) int) (*rowSet, error) {
-	offs := make([]int, len(s.spans))
-	same := from != nil
-	for i, sp := range s.spans {
-		offs[i] = min(max(threshold(sp.Seq)-s.first[i], 0), len(sp.Tokens))
-		if from != nil {
-			offs[i] = max(offs[i], from.offs[i])
-			same = same && offs[i] == from.offs[i]
-		}
+func (s *step) set(m *Model, from *rowSet, threshold func(*Span) int) (*rowSet, error) {
+	r, same := s.next(), true
+	for i := range s.spans {
+		sp := &s.spans[i]
+		off := max(min(max(threshold(sp)-s.first[i], 0), len(sp.Tokens)), from.offs[i])
+		same = same && off == from.offs[i]
+		r.offs = append(r.offs, off)
 	}
 	if same {
 		return from, nil
 	}
-	return s.add(m, from, offs)
+	return r, s.add(m, from, r)
 }
 
-func (s *step) add(m *Model, from *rowSet, offs []int) (*rowSet, error) {
-	r := &rowSet{offs: offs, count: s.rows(offs)}
-	buf := m.rowBuffer(len(s.sets))
-	s.sets = append(s.sets, r)
-	var token, pos, slot, flags, embed, index []int32
-	seqFirst := make([]int32, m.opt.Slots)
+// next is an empty set, which is only taken when it is added.
+func (s *step) next() *rowSet {
+	r := &s.sets[s.used]
+	*r = rowSet{offs: r.offs[:0]}
+	return r
+}
+
+// add uploads the rows of a set that has its offsets.
+func (s *step) add(m *Model, from, r *rowSet) error {
+	buf := m.rowBuffer(s.used)
+	s.used++
+	for i := range s.spans {
+		r.count += len(s.spans[i].Tokens) - r.offs[i]
+	}
+	head := ced.Rows{Count: int32(r.count), Slots: int32(m.opt.Slots)}
+	b := s.packed.begin(buf, int(unsafe.Sizeof(head)))
+	var token, pos, slot, flags, embed, index, seqFirst []int32
+	for _, f := range []struct {
+		addr *ced.Addr
+		v    *[]int32
+		n    int
+	}{
+		{&head.Token, &token, r.count}, {&head.Pos, &pos, r.count}, {&head.Slot, &slot, r.count}, {&head.Flags, &flags, r.count},
+		{&head.EmbedRow, &embed, r.count}, {&head.SeqFirst, &seqFirst, m.opt.Slots}, {&r.index, &index, r.count},
+	} {
+		*f.addr, *f.v = b.array(f.n)
+	}
 	for i := range seqFirst {
 		seqFirst[i] = -1
 	}
-	at := 0 // row of the span's first token in the set that the rows come from
-	for i, sp := range s.spans {
-		if offs[i] < len(sp.Tokens) {
-			seqFirst[sp.Seq.slot] = int32(len(token))
+	n, at := 0, 0 // row; row of the span's first token in the set that the rows come from
+	for i := range s.spans {
+		sp := &s.spans[i]
+		if r.offs[i] < len(sp.Tokens) {
+			seqFirst[sp.Seq.slot] = int32(n)
 		}
 		skip := 0
 		if from != nil {
 			skip = from.offs[i]
 		}
-		for j := offs[i]; j < len(sp.Tokens); j++ {
-			token = append(token, sp.Tokens[j])
-			pos = append(pos, int32(s.first[i]+j))
-			slot = append(slot, int32(sp.Seq.slot))
-			flags = append(flags, 0)
-			embed = append(embed, -1)
-			index = append(index, int32(at+j-skip))
+		for j := r.offs[i]; j < len(sp.Tokens); j++ {
+			token[n], pos[n], slot[n], flags[n], embed[n] = sp.Tokens[j], int32(s.first[i]+j), int32(sp.Seq.slot), 0, -1
+			index[n] = int32(at + j - skip)
+			n++
 		}
 		at += len(sp.Tokens) - skip
 	}
-	head := ced.Rows{Count: int32(r.count), Slots: int32(m.opt.Slots)}
-	body := packed{base: buf, at: int(unsafe.Sizeof(head))}
-	for _, f := range []struct {
-		dst *ced.Addr
-		v   []int32
-	}{{&head.Token, token}, {&head.Pos, pos}, {&head.Slot, slot}, {&head.Flags, flags}, {&head.EmbedRow, embed}, {&head.SeqFirst, seqFirst}, {&r.index, index}} {
-		*f.dst = body.put(f.v)
-	}
+	*(*ced.Rows)(b.head()) = head
 	r.addr = buf
-	return r, m.s.Upload(buf, append(bytesOf([]ced.Rows{head}), body.b...))
+	return b.upload(m.s)
 }
 
 // groups lists the rows of set r that close a group of ratio tokens, but not those of groups a sequence froze.
-func (s *step) groups(m *Model, r *rowSet, ratio int, buf ced.Addr) (int, error) {
-	var rows []int32
+func (s *step) groups(m *Model, r *rowSet, ratio int, buf ced.Addr) (n int, err error) {
+	b := s.packed.begin(buf, int(unsafe.Sizeof(ced.Groups{})))
+	addr, rows := b.array(r.count)
 	at := 0
-	for i, sp := range s.spans {
+	for i := range s.spans {
+		sp := &s.spans[i]
 		for j := r.offs[i]; j < len(sp.Tokens); j++ {
 			if p := s.first[i] + j; p >= sp.Seq.frozen && (p+1)%ratio == 0 {
-				rows = append(rows, int32(at))
+				rows[n] = int32(at)
+				n++
 			}
 			at++
 		}
 	}
-	head := ced.Groups{Count: int32(len(rows))}
-	body := packed{base: buf, at: int(unsafe.Sizeof(head))}
-	head.Row = body.put(rows)
-	return len(rows), m.s.Upload(buf, append(bytesOf([]ced.Groups{head}), body.b...))
+	*(*ced.Groups)(b.head()) = ced.Groups{Count: int32(n), Row: addr}
+	return n, b.upload(m.s)
 }
 
 // outputs lists the rows of set r whose logits are wanted, as a count followed by row numbers.
 func (s *step) outputs(m *Model, r *rowSet, buf ced.Addr) (n int, index ced.Addr, err error) {
-	var rows []int32
+	b := s.packed.begin(buf, 16)
+	index, rows := b.array(r.count)
 	at := 0
-	for i, sp := range s.spans {
+	for i := range s.spans {
+		sp := &s.spans[i]
 		for j := r.offs[i]; j < len(sp.Tokens); j++ {
 			if s.first[i]+j >= sp.Logits {
-				rows = append(rows, int32(at))
+				rows[n] = int32(at)
+				n++
 			}
 			at++
 		}
 	}
-	b := binary.LittleEndian.AppendUint32(nil, uint32(len(rows)))
-	b = append(b, make([]byte, 12)...)
-	return len(rows), buf + 16, m.s.Upload(buf, append(b, bytesOf(rows)...))
+	*(*int32)(b.head()) = int32(n)
+	return n, index, b.upload(m.s)
 }
 
-// packed lays int32 arrays behind a struct at base, 16-byte aligned.
+// packed gathers a struct and the int32 arrays behind it, 16-byte aligned, for one upload.
 type packed struct {
 	base ced.Addr
-	at   int
 	b    []byte
 }
 
-func (p *packed) put(v []int32) ced.Addr {
-	for p.at%16 != 0 {
-		p.b = append(p.b, 0)
-		p.at++
-	}
-	a := p.base + ced.Addr(p.at)
-	p.b = append(p.b, bytesOf(v)...)
-	p.at += 4 * len(v)
-	return a
+// newPacked makes one for at most n bytes.
+func newPacked(n int) packed {
+	words := make([]uint64, (n+7)/8) // whose address is a multiple of 8
+	return packed{b: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))[:0]}
 }
+
+// begin starts over for an upload to base, leaving room for a struct of n bytes.
+func (p *packed) begin(base ced.Addr, n int) *packed {
+	p.base, p.b = base, p.b[:n]
+	return p
+}
+
+// array adds n integers, to be filled in.
+func (p *packed) array(n int) (ced.Addr, []int32) {
+	at := (len(p.b) + 15) &^ 15
+	p.b = p.b[:at+4*n]
+	return p.base + ced.Addr(at), unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(p.b[at:at+4*n]))), n)
+}
+
+func (p *packed) head() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(p.b)) }
+
+func (p *packed) upload(s *ced.Stream) error { return s.Upload(p.base, p.b) }
 
 // bytesOf views plain data as bytes.
 func bytesOf[T any](v []T) []byte {

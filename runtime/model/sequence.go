@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/kv"
@@ -14,7 +15,6 @@ type Sequence struct {
 	plan    Plan
 	clipped bool    // some rows saw less of their window than in mode exact
 	tokens  []int32 // processed tokens
-	hist    []int32 // their compressed Engram ids
 	frozen  int     // global rows of tokens before this position are kept, not rewritten
 	pages   []kv.Page
 
@@ -109,6 +109,7 @@ func (m *Model) Reserve(q *Sequence, tokens int) error {
 	}
 	at := m.pageTable + ced.Addr(4*(q.slot*m.maxPages()+len(q.pages)))
 	q.pages = append(q.pages, pages...)
+	q.tokens = slices.Grow(q.tokens, tokens-len(q.tokens))
 	return m.s.Upload(at, bytesOf(pages))
 }
 
@@ -124,7 +125,7 @@ func (m *Model) Rewind(q *Sequence, mode Prefill, prompt int) error {
 	}
 	start := max(0, hit-m.cfg.Window)
 	q.frozen, q.clipped = hit, q.clipped || start > 0
-	q.tokens, q.hist = q.tokens[:start], q.hist[:min(start, len(q.hist))] // no hist without Engram
+	q.tokens = q.tokens[:start]
 	return m.replan(q, NewPlan(m.cfg, mode, prompt).from(start))
 }
 

@@ -44,7 +44,7 @@ func (w *workspace) allocate(m *Model) error {
 	}
 	widest := max(d, c.QLoraRank, c.OGroups*c.OLoraRank, cols*c.Engram.HeadDim)
 	w.rowSetBytes = (64 + 7*(4*r+16) + 4*o.Slots + 63) &^ 63
-	sets := c.Layers + 4
+	sets := c.Layers + 4 // of all rows, two in the last KV source, one in every layer after it
 	blocks := max(c.CandidateTopKBlocks, 1)
 	bufs := []struct {
 		dst *ced.Addr
@@ -84,6 +84,7 @@ func (w *workspace) allocate(m *Model) error {
 	if err != nil {
 		return fmt.Errorf("kernel workspaces: %w", err)
 	}
+	m.pass = pass{Model: m, step: step{sets: make([]rowSet, sets), packed: newPacked(w.rowSetBytes)}}
 	return nil
 }
 

@@ -1,0 +1,186 @@
+package model
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/config"
+	"cedrun/runtime/engram"
+)
+
+// openModel puts a checkpoint below testdata on a CPU stream.
+func openModel(t testing.TB, dir string, o checkpoint.Options, opt Options) *Model {
+	t.Helper()
+	dir = "../../testdata/" + dir
+	c, err := config.Load(dir + "/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ck, err := checkpoint.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ck.Close() })
+	var rows RowSource
+	if e := c.Engram; len(e.Layers) > 0 {
+		rows, err = engram.Load(os.DirFS(dir), engram.Params{
+			Layers: e.Layers, MaxNgram: e.MaxNgram, Bucket: e.VocabSize, Heads: e.Heads, Classes: e.Classes, PadToken: e.PadToken,
+		}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := ced.Open(ced.CPU, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	m, err := New(s, ck, c, rows, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func sequence(t testing.TB, m *Model, mode Prefill, prompt, reserve int) *Sequence {
+	t.Helper()
+	q, err := m.NewSequence(mode, prompt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Reserve(q, reserve); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func ids(n int) []int32 {
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = int32(3 + i*7%200)
+	}
+	return v
+}
+
+func feed(t testing.TB, m *Model, probe Probe, spans ...Span) ced.Addr {
+	t.Helper()
+	a, _, err := m.Forward(spans, probe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A step uses the memory of the one before, whatever the batch.
+func TestADecodeStepAllocatesNothing(t *testing.T) {
+	for _, dir := range []string{"mini/base", "mini/sched40", "demo"} {
+		t.Run(dir, func(t *testing.T) {
+			m := openModel(t, dir, checkpoint.Options{}, Options{Slots: 2, Context: 256, StepRows: 64})
+			a, b := sequence(t, m, Exact, 20, 200), sequence(t, m, Replay, 20, 200)
+			prompt := ids(20)
+			feed(t, m, nil, Span{a, prompt, 19}, Span{b, prompt, 19})
+			token := []int32{5}
+			spans := make([]Span, 2)
+			if n := testing.AllocsPerRun(50, func() {
+				spans[0], spans[1] = Span{a, token, a.Pos()}, Span{b, token, b.Pos()}
+				if _, _, err := m.Forward(spans, nil); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+		})
+	}
+}
+
+// counts is a probe that sums up the rows that sub-layers of each layer see.
+type counts map[string][]int
+
+func (c counts) Sub(name string, t Tensor) error {
+	layer := 0
+	if rest, ok := strings.CutPrefix(name, "L"); ok {
+		number, what, _ := strings.Cut(rest, ".")
+		layer, _ = strconv.Atoi(number)
+		name = what
+	}
+	for len(c[name]) <= layer {
+		c[name] = append(c[name], 0)
+	}
+	c[name][layer] += t.Rows
+	return nil
+}
+
+func (counts) KV(int) error { return nil }
+
+func (c counts) of(name string, layer int) int {
+	if layer < len(c[name]) {
+		return c[name][layer]
+	}
+	return 0
+}
+
+// Rows end where nothing later reads them: in the last KV source after its global rows, and in the last layer but for
+// the rows whose logits are wanted (spec 7.4, 7.5).
+func TestRowsEndWhereNothingReadsThem(t *testing.T) {
+	const prompt, window, layers, src = 100, 8, 9, 5 // of mini/base
+	tail := func(rows int) int { return min(rows, prompt) }
+	for _, tc := range []struct {
+		mode  Prefill
+		query func(l int) int // rows that go through layer l
+	}{
+		{Exact, func(l int) int { return prompt }},
+		{Cone, func(l int) int {
+			if l < src {
+				return prompt
+			}
+			return tail(1 + (layers-1-l)*(window-1))
+		}},
+		{Replay, func(l int) int {
+			if l < src {
+				return prompt
+			}
+			return tail(window)
+		}},
+	} {
+		for _, chunk := range []int{prompt, 33, 7} {
+			t.Run(tc.mode.String()+" in chunks of "+strconv.Itoa(chunk), func(t *testing.T) {
+				m := openModel(t, "mini/base", checkpoint.Options{}, Options{Slots: 1, Context: 128, StepRows: chunk})
+				q, c, all := sequence(t, m, tc.mode, prompt, prompt), counts{}, ids(prompt)
+				for at := 0; at < prompt; at += chunk {
+					feed(t, m, c, Span{q, all[at:min(at+chunk, prompt)], prompt - 1})
+				}
+				for l := range m.schedule {
+					enter, query := prompt, tc.query(l)
+					if l > src {
+						enter = tc.query(l - 1)
+					}
+					if l == layers-1 {
+						query = 1 // the row that wants logits
+					}
+					want := map[string]int{
+						"attn_in": enter, "hc_attn_pre": query, "qr": query, "attn_out": query, "ffn_in": query, "route_idx": query, "h_out": query,
+					}
+					if s := m.schedule[l]; s.OwnsIndex {
+						want["sel"] = query
+					}
+					if s := m.schedule[l]; s.OwnsKV {
+						want["latent"] = prompt / s.Ratio
+					}
+					for name, n := range want {
+						if got := c.of(name, l); got != n {
+							t.Errorf("layer %d: %s of %d rows, want %d", l, name, got, n)
+						}
+					}
+				}
+				if got := c.of("logits", 0); got != 1 {
+					t.Errorf("%d rows of logits", got)
+				}
+			})
+		}
+	}
+}

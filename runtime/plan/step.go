@@ -75,7 +75,9 @@ type Shape struct {
 // (Attend) per row.
 type Call struct {
 	Shape
+	Part        Part
 	Rows, Depth float64
+	Lookup      float64 // bytes of cache and table rows that the call reads, those that its rows share once
 }
 
 // Bytes is the size of the weights that a call reads.
@@ -94,6 +96,27 @@ func (c *Call) Bytes() float64 {
 	return 0
 }
 
+// FLOPs are the multiplications and additions of products: of weights, of queries with keys, of probabilities with
+// values. What is done once per activation (norms, rotation, softmax) is not counted.
+func (c *Call) FLOPs() float64 {
+	n, k, g := float64(c.N), float64(c.K), float64(c.Groups)
+	switch c.Kernel {
+	case Product:
+		return 2 * c.Rows * n * k * g
+	case Experts:
+		return 6 * c.Rows * n * k * g
+	case Shared:
+		return 6 * c.Rows * n * k
+	case Mix:
+		return 2 * c.Rows * (2 + n) * n * n * k
+	case Index:
+		return 2 * c.Rows * c.Depth * n * (k + 1) // heads are summed by their weights
+	case Attend:
+		return 4 * c.Rows * c.Depth * n * k
+	}
+	return 0
+}
+
 // Visit receives the calls of a step, and how often each happens; less than once for calls that not every step makes.
 type Visit func(c Call, times float64)
 
@@ -105,28 +128,46 @@ type walker struct {
 	c        *config.Config
 	schedule []config.Layer
 	visit    Visit
-	at       float64 // mean position of the rows
-	apart    bool    // every row is of its own sequence, and shares no keys
+	part     Part
+	end      int  // position after the last row's
+	apart    bool // every row is of its own sequence, at the same position, and shares no keys
+}
+
+func (w *walker) emit(s Shape, rows, depth, lookup, times float64) {
+	w.visit(Call{Shape: s, Part: w.part, Rows: rows, Depth: depth, Lookup: lookup}, times)
+}
+
+// mean averages f over the positions of the last rows of the step.
+func (w *walker) mean(rows float64, f func(pos int) int) float64 {
+	n := int(rows)
+	if w.apart {
+		n = 1
+	}
+	sum := 0
+	for p := w.end - n; p < w.end; p++ {
+		sum += f(p)
+	}
+	return float64(sum) / float64(max(n, 1))
 }
 
 func (w *walker) call(k Kernel, f Format, rows float64, n, kk, groups int) {
 	if rows > 0 {
-		w.visit(Call{Shape{Kernel: k, Weights: f, N: n, K: kk, Groups: groups}, rows, 0}, 1)
+		w.emit(Shape{Kernel: k, Weights: f, N: n, K: kk, Groups: groups}, rows, 0, 0, 1)
 	}
 }
 
-// keys visits a call whose rows read depth keys. Rows of different sequences count as calls of their own.
-func (w *walker) keys(k Kernel, rows, depth float64, groups, n, kk int) {
+// keys visits a call whose rows read depth keys, lookup bytes. Rows of different sequences count as calls of their own.
+func (w *walker) keys(k Kernel, rows, depth, lookup float64, groups, n, kk int) {
 	times := 1.
 	if w.apart {
 		rows, times = 1, rows
 	}
-	w.visit(Call{Shape{Kernel: k, N: n, K: kk, Groups: groups}, rows, depth}, times)
+	w.emit(Shape{Kernel: k, N: n, K: kk, Groups: groups}, rows, depth, lookup, times)
 }
 
 func (w *walker) product(f, x Format, rows float64, n, k, groups int) {
 	if rows > 0 {
-		w.visit(Call{Shape{Product, f, x, n, k, groups}, rows, 0}, 1)
+		w.emit(Shape{Product, f, x, n, k, groups}, rows, 0, 0, 1)
 	}
 }
 
@@ -136,7 +177,8 @@ func (w *walker) move(rows float64, n int) { w.call(Move, None, rows, 0, n, 0) }
 // step walks a step of rows, whose layers take part in it as of says, and outputs rows of logits.
 func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 	c := w.c
-	w.move(all, c.HCMult*c.HiddenSize) // embed
+	w.part = PartEmbedding
+	w.emit(Shape{Kernel: Move, K: c.HCMult * c.HiddenSize}, all, 0, all*float64(2*c.HiddenSize), 1)
 	for i := range w.schedule {
 		r := of(i)
 		if r.enter == 0 {
@@ -147,6 +189,7 @@ func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 	if outputs == 0 {
 		return
 	}
+	w.part = PartHead
 	last := of(len(w.schedule) - 1).query
 	w.call(Collapse, None, last, c.HCMult, c.HiddenSize, 0)
 	w.norm(last, c.HiddenSize)
@@ -157,19 +200,24 @@ func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 // layer follows model.pass.layer, kernel by kernel.
 func (w *walker) layer(l *config.Layer, r rows) {
 	c, d := w.c, w.c.HiddenSize
+	w.part = PartScheduler
 	w.call(Layer, None, 1, 0, 0, 0)
 	if l.Engram >= 0 {
+		w.part = PartEngram
 		wide := c.Engram.Columns() * c.Engram.HeadDim
-		w.move(r.enter, wide)
+		w.emit(Shape{Kernel: Move, K: wide}, r.enter, 0, r.enter*float64(wide+wide/32), 1)
 		w.norm(r.enter, wide)
 		w.product(FP8, FP8, r.enter, (c.HCMult+1)*d, wide, 1)
 		w.move(r.enter, 2*c.HCMult*d)
 	}
+	w.part = PartMixing
 	w.call(Collapse, None, r.enter, c.HCMult, d, 0)
 	w.norm(r.enter, d)
 	if l.OwnsKV {
+		w.part = PartCompressor
 		w.compress(l, r.enter)
 	}
+	w.part = PartProjections
 	if r.window > 0 {
 		if r.window != r.enter {
 			w.move(r.window, d)
@@ -185,18 +233,24 @@ func (w *walker) layer(l *config.Layer, r rows) {
 	if r.query != r.enter {
 		w.move(r.query, (c.HCMult+1)*d)
 	}
+	w.part = PartMixing
 	w.call(Mix, F32, r.query, c.HCMult, d, c.HCSinkhornIters)
 	w.attention(l, r)
+	w.part = PartMixing
 	w.call(Expand, None, r.query, c.HCMult, d, 0)
 	w.call(Mix, F32, r.query, c.HCMult, d, c.HCSinkhornIters)
 	w.call(Collapse, None, r.query, c.HCMult, d, 0)
 	w.norm(r.query, d)
+	w.part = PartRouter
 	w.product(BF16, BF16, r.query, c.Experts, d, 1)
 	w.call(Route, None, r.query, c.Experts, 0, c.ExpertsPerToken)
-	w.visit(Call{Shape{Kernel: Experts, Weights: FP4, N: c.MoEIntermediate, K: d, Groups: c.ExpertsPerToken}, r.query, distinct(c, r.query)}, 1)
+	w.part = PartExperts
+	w.emit(Shape{Kernel: Experts, Weights: FP4, N: c.MoEIntermediate, K: d, Groups: c.ExpertsPerToken}, r.query, distinct(c, r.query), 0, 1)
 	if c.SharedExperts > 0 {
+		w.part = PartShared
 		w.call(Shared, FP8, r.query, c.MoEIntermediate, d, 0)
 	}
+	w.part = PartMixing
 	w.call(Expand, None, r.query, c.HCMult, d, 0)
 }
 
@@ -212,12 +266,13 @@ func (w *walker) compress(l *config.Layer, rows float64) {
 	if groups < 1 {
 		groups, times = 1, groups
 	}
-	w.visit(Call{Shape{Product, BF16, BF16, c.IndexHeadDim, c.HeadDim, 1}, groups, 0}, times)
-	w.visit(Call{Shape{Kernel: Move, K: c.HeadDim + c.IndexHeadDim}, groups, 0}, times)
+	w.emit(Shape{Product, BF16, BF16, c.IndexHeadDim, c.HeadDim, 1}, groups, 0, 0, times)
+	w.emit(Shape{Kernel: Move, K: c.HeadDim + c.IndexHeadDim}, groups, 0, 0, times)
 }
 
 func (w *walker) attention(l *config.Layer, r rows) {
 	c, d, q := w.c, w.c.HiddenSize, r.query
+	w.part = PartProjections
 	if r.query != r.window || r.window != r.enter {
 		w.norm(q, d)
 	}
@@ -225,28 +280,65 @@ func (w *walker) attention(l *config.Layer, r rows) {
 	w.norm(q, c.QLoraRank)
 	w.product(FP8, FP8, q, c.Heads*c.HeadDim, c.QLoraRank, 1)
 	w.call(Rotate, None, q, c.Heads, c.HeadDim, c.RopeDim)
-	seen := 0.
-	if l.Ratio > 0 {
-		seen = math.Floor((w.at + 1) / float64(l.Ratio))
-	}
 	if l.OwnsIndex {
-		w.product(FP8, FP8, q, c.IndexHeads*c.IndexHeadDim, c.QLoraRank, 1)
-		w.product(BF16, BF16, q, c.IndexHeads, d, 1)
-		scored := seen
-		if l.Restricted {
-			scored = min(scored, float64(c.CandidateTopKBlocks*c.CandidateBlock))
-		}
-		if seen <= float64(c.IndexTopK) { // all are taken
-			scored = 0
-		}
-		w.keys(Index, q, scored, c.IndexTopK, c.IndexHeads, c.IndexHeadDim)
+		w.index(l, q)
 	}
-	keys := min(w.at+1, float64(c.Window)) + min(seen, float64(c.IndexTopK))
-	w.keys(Attend, q, keys, 0, c.Heads, c.HeadDim)
+	w.part = PartAttention
+	w.core(l, q)
 	w.call(Rotate, None, q, c.Heads, c.HeadDim, c.RopeDim)
+	w.part = PartProjections
 	w.product(FP8, BF16, q, c.OLoraRank, c.Heads*c.HeadDim/c.OGroups, c.OGroups)
 	w.norm(q, c.OGroups*c.OLoraRank)
 	w.product(FP8, FP8, q, d, c.OGroups*c.OLoraRank, 1)
+}
+
+// seen is the number of global rows that the query at a position may see.
+func seen(l *config.Layer, pos int) int {
+	if l.Ratio == 0 {
+		return 0
+	}
+	return (pos + 1) / l.Ratio
+}
+
+// index visits the indexer of q query rows. Where all rows are taken, none is scored.
+func (w *walker) index(l *config.Layer, q float64) {
+	c := w.c
+	w.part = PartIndexer
+	w.product(FP8, FP8, q, c.IndexHeads*c.IndexHeadDim, c.QLoraRank, 1)
+	w.product(BF16, BF16, q, c.IndexHeads, c.HiddenSize, 1)
+	scored := func(pos int) int {
+		n := seen(l, pos)
+		if n <= c.IndexTopK {
+			return 0
+		}
+		if l.Restricted {
+			n = min(n, c.CandidateTopKBlocks*c.CandidateBlock)
+		}
+		return n
+	}
+	keys := seen(l, w.end-1) // of which rows of one sequence share what they read
+	if scored(w.end-1) == 0 {
+		keys = 0
+	} else if l.Restricted {
+		keys = min(keys, int(q)*c.CandidateTopKBlocks*c.CandidateBlock)
+	}
+	if w.apart {
+		keys = scored(w.end - 1)
+	}
+	w.keys(Index, q, w.mean(q, scored), float64(keys*c.IndexRowBytes()), c.IndexTopK, c.IndexHeads, c.IndexHeadDim)
+}
+
+// core visits the attention core of q query rows: a window and selected global rows each.
+func (w *walker) core(l *config.Layer, q float64) {
+	c := w.c
+	window := func(pos int) int { return min(pos+1, c.Window) }
+	selected := func(pos int) int { return min(seen(l, pos), c.IndexTopK) }
+	n := int(q)
+	if w.apart {
+		n = 1
+	}
+	ring, global := min(w.end, n-1+c.Window), min(seen(l, w.end-1), n*c.IndexTopK) // distinct rows
+	w.keys(Attend, q, w.mean(q, window)+w.mean(q, selected), float64(ring*c.WindowRowBytes()+global*c.MainRowBytes()), 0, c.Heads, c.HeadDim)
 }
 
 // distinct is the expected number of experts that rows use together, each row choosing uniformly.
@@ -260,9 +352,10 @@ func distinct(c *config.Config, rows float64) float64 {
 
 // Decode visits the calls of a decode step of batch sequences that stand at a position.
 func Decode(c *config.Config, batch, position int, visit Visit) {
-	w := &walker{c: c, schedule: c.Schedule(), visit: visit, at: float64(position), apart: true}
+	w := &walker{c: c, schedule: c.Schedule(), visit: visit, end: position + 1, apart: true}
 	b := float64(batch)
 	w.step(b, func(int) rows { return rows{b, b, b} }, b)
+	w.part = PartSampling
 	w.call(Sample, None, b, c.VocabSize, 0, 0)
 }
 
@@ -287,7 +380,7 @@ func Prompt(c *config.Config, t Thresholds, prompt, chunk int, visit Visit) {
 		if end == prompt {
 			outputs = 1
 		}
-		w.at = float64(begin+end-1) / 2
+		w.end = end
 		w.visit = func(c Call, n float64) { visit(c, n*times) }
 		w.step(float64(end-begin), func(l int) rows { return rows{from(t.Enter[l]), from(t.Window[l]), from(t.Query[l])} }, outputs)
 	}
@@ -299,5 +392,5 @@ func Prompt(c *config.Config, t Thresholds, prompt, chunk int, visit Visit) {
 	for i := early; i < chunks; i++ {
 		one(i, 1)
 	}
-	visit(Call{Shape{Kernel: Sample, N: c.VocabSize}, 1, 0}, 1)
+	visit(Call{Shape: Shape{Kernel: Sample, N: c.VocabSize}, Part: PartSampling, Rows: 1}, 1)
 }

@@ -45,6 +45,7 @@ type Engine struct {
 	idle             []*Session // that hold a sequence, longest idle first
 	row              []float32
 	began            time.Time // when the last step ended, or idleness did
+	load             load
 }
 
 // run is a request on its way.
@@ -120,9 +121,11 @@ func (e *Engine) loop() {
 		e.s.Mark(plan.PartScheduler.String(), -1)
 		e.dropCancelled()
 		e.admit()
+		e.measure()
 		if len(e.running) > 0 {
 			e.step()
 			e.began = time.Now()
+			e.measure()
 		}
 	}
 }
@@ -181,6 +184,9 @@ func (e *Engine) admit() {
 			continue
 		}
 		q.admit = time.Now()
+		if q.OnAdmit != nil {
+			q.OnAdmit(q.stats.Reused)
+		}
 		e.running = append(e.running, q)
 	}
 }
@@ -309,7 +315,7 @@ func (e *Engine) choose(q *run, pos int) error {
 		e.end(q, FinishLength, nil)
 		return nil
 	}
-	t, err := q.sampler.Next(e.row, q.history, 0, pos)
+	t, err := q.sampler.Next(e.row, q.history, q.Choice, pos)
 	if err != nil {
 		return err
 	}

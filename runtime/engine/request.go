@@ -18,6 +18,7 @@ type Request struct {
 	Forced    []int32
 	MaxTokens int // tokens to sample; 0 = none
 	Sampling  sample.Params
+	Choice    int // tells the texts apart that one seed gives for one prompt
 	Prefill   model.Prefill
 	// TopLogprobs is how many alternatives each sampled Token names; at most MaxTopLogprobs.
 	TopLogprobs int
@@ -34,6 +35,9 @@ type Request struct {
 	// the row is valid during the call. Rows that a session processed before do not come again.
 	OnLogits   func(pos int, row []float32) error
 	LogitsFrom int
+	// OnAdmit, if set, is told that the request has got its place and how many prompt tokens its session had processed,
+	// on the engine's goroutine.
+	OnAdmit func(reused int)
 	// OnPrefill, if set, is told how many prompt tokens are done, on the engine's goroutine.
 	OnPrefill func(done, total int)
 }

@@ -26,13 +26,24 @@ type Stream struct {
 	trace *Trace // nil: nothing is recorded
 }
 
-// Open makes a stream of kind k on a device. threads counts CPU worker threads, 0 = one per usable core.
-func Open(k Kind, device, threads int) (*Stream, error) {
+// Flag changes how a stream runs, never its results.
+type Flag uint32
+
+// Pin binds every CPU worker thread to a processor; the calling thread's is left free for it.
+const Pin Flag = C.CED_PIN
+
+// Open makes a stream of kind k on a device. threads counts CPU worker threads, 0 = one per usable core: those of the
+// affinity mask, at most the control group's quota rounded up.
+func Open(k Kind, device, threads int, flags ...Flag) (*Stream, error) {
 	if err := checkABI(); err != nil {
 		return nil, err
 	}
+	var all Flag
+	for _, f := range flags {
+		all |= f
+	}
 	s, e := &Stream{kind: k}, new(C.ced_err)
-	if rc := C.ced_stream_open(C.ced_kind(k), C.int(device), C.int(threads), &s.c, e); rc != 0 {
+	if rc := C.ced_stream_open(C.ced_kind(k), C.int(device), C.int(threads), C.uint32_t(all), &s.c, e); rc != 0 {
 		return nil, fmt.Errorf("open %s stream: %w", k, failure(e))
 	}
 	return s, nil

@@ -118,7 +118,7 @@ func (con *console) chat(c *cli.Context) error {
 	if err != nil {
 		return closing(f, err)
 	}
-	setup.Backend, setup.Threads = kind, c.Int("threads")
+	setup.Backend, setup.Threads, setup.Pin = kind, c.Int("threads"), c.Bool("pin")
 	params.Banned = f.Banned()
 	h.req = engine.Request{
 		Prefill: mode, Sampling: params, MaxTokens: defaultMaxTokens, Stop: []int32{int32(f.Config.EOS)}, Session: &engine.Session{},

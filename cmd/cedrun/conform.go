@@ -8,7 +8,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/conform"
 )
@@ -50,7 +49,7 @@ func (con *console) conform(c *cli.Context) error {
 	if err != nil {
 		return closing(f, err)
 	}
-	s, err := ced.Open(kind, 0, c.Int("threads"))
+	s, err := openStream(c, kind)
 	if err != nil {
 		return closing(f, err)
 	}

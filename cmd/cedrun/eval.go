@@ -78,7 +78,7 @@ func (con *console) eval(c *cli.Context) error {
 	if err := needTokenizer(f); err != nil {
 		return closing(f, err)
 	}
-	j := &judge{console: con, Files: f, mode: mode, setup: engine.Setup{Backend: kind, Threads: c.Int("threads"), Chunk: c.Int("chunk"), Context: c.Int("context")}}
+	j := &judge{console: con, Files: f, mode: mode, setup: engine.Setup{Backend: kind, Threads: c.Int("threads"), Pin: c.Bool("pin"), Chunk: c.Int("chunk"), Context: c.Int("context")}}
 	if recall {
 		err = j.recall(c, file)
 	} else {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	ced "cedrun/cuda"
 	"cedrun/runtime/prompt"
 )
 
@@ -66,7 +67,16 @@ func computeFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag(groupCompute, "backend", "auto", "auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
 		intFlag(groupCompute, "threads", 0, 0, "one per core", "use `N` CPU threads; results do not depend on it"),
+		boolFlag(groupCompute, "pin", "bind each thread to a core of its own; for a machine that does nothing else"),
 	}
+}
+
+// openStream opens the stream that computeFlags ask for.
+func openStream(c *cli.Context, kind ced.Kind) (*ced.Stream, error) {
+	if c.Bool("pin") {
+		return ced.Open(kind, 0, c.Int("threads"), ced.Pin)
+	}
+	return ced.Open(kind, 0, c.Int("threads"))
 }
 
 // engineFlags are those of a command that starts an engine.

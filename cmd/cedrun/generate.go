@@ -94,7 +94,7 @@ func (con *console) generate(c *cli.Context) error {
 	if err != nil {
 		return closing(f, err)
 	}
-	setup.Backend, setup.Threads = kind, c.Int("threads")
+	setup.Backend, setup.Threads, setup.Pin = kind, c.Int("threads"), c.Bool("pin")
 	if w.inst, err = con.start(f, setup); err != nil {
 		return closing(f, err)
 	}

@@ -87,7 +87,7 @@ func (con *console) logits(c *cli.Context) error {
 		chunk = min(prompt, c.Int("chunk"))
 	}
 	inst, err := con.start(f, engine.Setup{
-		Backend: kind, Threads: c.Int("threads"), Context: len(ids), Chunk: chunk, Outputs: chunk + 1,
+		Backend: kind, Threads: c.Int("threads"), Pin: c.Bool("pin"), Context: len(ids), Chunk: chunk, Outputs: chunk + 1,
 	})
 	if err != nil {
 		return closing(f, err)

@@ -58,7 +58,7 @@ func (con *console) plan(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := ced.Open(w.backend, 0, w.threads)
+	s, err := openStream(c, w.backend)
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,8 @@
 #include <cstring>
 #include <new>
 #include <system_error>
-#include <thread>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
+#include "device/cpus.h"
 #include "device/isa.h"
 #include "device/pool.h"
 #include "device/stream.h"
@@ -65,22 +62,12 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-int usable_cpus() {
-#if defined(__linux__)
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  const unsigned n = std::thread::hardware_concurrency();
-  return n > 0 ? static_cast<int>(n) : 1;
-}
-
 bool known(ced_kind kind) { return kind == CED_REF || kind == CED_CPU || kind == CED_CUDA; }
 
-int open_pool(ced_stream *s, int threads, ced_err *err) {
-  const int n = threads > 0 ? threads : usable_cpus();
+int open_pool(ced_stream *s, int threads, uint32_t flags, ced_err *err) {
+  const int cpus = usable_cpus(), n = threads > 0 ? threads : cpus;
   try {
-    s->pool = new Pool(n);
+    s->pool = new Pool(n, cpus, (flags & CED_PIN) != 0 ? allowed_cpus() : std::vector<int>());
   } catch (const std::exception &e) {
     return fail(err, CED_ENOMEM, "stream: starting %d threads: %s", n, e.what());
   }
@@ -108,19 +95,21 @@ int ced_device_count(ced_kind kind) {
   return ced::known(kind) ? 1 : 0;
 }
 
-int ced_stream_open(ced_kind kind, int device, int threads, ced_stream **out, ced_err *err) {
+int ced_stream_open(ced_kind kind, int device, int threads, uint32_t flags, ced_stream **out, ced_err *err) {
   if (out == nullptr) return fail(err, CED_EINVAL, "stream: out is missing");
   if (!ced::known(kind))
     return fail(err, CED_EINVAL, "stream: kind %d is none of 0 (ref), 1 (cpu), 2 (cuda)", kind);
   if (threads < 0 || threads > ced::kMaxThreads)
     return fail(err, CED_EINVAL, "stream: threads = %d is outside 0..%d", threads, ced::kMaxThreads);
+  if ((flags & ~uint32_t{CED_PIN}) != 0)
+    return fail(err, CED_EINVAL, "stream: flags = 0x%x is unknown", flags);
   if (kind == CED_CPU) CED_TRY(ced::check_isa(err));
   const int devices = ced_device_count(kind);
   if (devices > 0 && (device < 0 || device >= devices))
     return fail(err, CED_EINVAL, "stream: device %d is outside 0..%d", device, devices - 1);
   auto *s = new (std::nothrow) ced_stream{kind, device, nullptr, nullptr};
   if (s == nullptr) return fail(err, CED_ENOMEM, "stream: out of host memory");
-  const int rc = kind == CED_CPU    ? ced::open_pool(s, threads, err)
+  const int rc = kind == CED_CPU    ? ced::open_pool(s, threads, flags, err)
                  : kind == CED_CUDA ? ced::cuda_open(s, err)
                                     : CED_OK;
   if (rc != CED_OK) {

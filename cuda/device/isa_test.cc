@@ -22,7 +22,7 @@ TEST("isa: a name that is unknown or not supported is refused when a CPU stream 
     setenv("CEDRUN_ISA", name, 1);
     ced_stream *s = nullptr;
     ced_err err{};
-    CHECK_EQ(ced_stream_open(CED_CPU, 0, 1, &s, &err), CED_EINVAL);
+    CHECK_EQ(ced_stream_open(CED_CPU, 0, 1, 0, &s, &err), CED_EINVAL);
     CHECK(std::string(err.what).find(std::string("CEDRUN_ISA=") + name) != std::string::npos);
     CHECK(std::string(err.what).find("plain") != std::string::npos);
   }

@@ -11,7 +11,7 @@ TEST("probe: every byte is read once, whatever the threads, the alignment and th
   for (int threads : {1, 3}) {
     ced_stream *s = nullptr;
     ced_err err{};
-    REQUIRE_EQ(ced_stream_open(CED_CPU, 0, threads, &s, &err), CED_OK);
+    REQUIRE_EQ(ced_stream_open(CED_CPU, 0, threads, 0, &s, &err), CED_OK);
     for (uint64_t n : {uint64_t{0}, uint64_t{5}, uint64_t{1 << 20}, uint64_t{data.size() - 1}}) {
       uint64_t before = 0, after = 1;
       const uint64_t addr = reinterpret_cast<uint64_t>(data.data() + 1);
@@ -36,7 +36,7 @@ TEST("probe: every byte is read once, whatever the threads, the alignment and th
 TEST("probe: multiply-adds are counted per call, and misuse is refused") {
   ced_stream *s = nullptr;
   ced_err err{};
-  REQUIRE_EQ(ced_stream_open(CED_CPU, 0, 2, &s, &err), CED_OK);
+  REQUIRE_EQ(ced_stream_open(CED_CPU, 0, 2, 0, &s, &err), CED_OK);
   for (int bf16 : {0, 1}) {
     double one = 0, three = 0;
     CHECK_EQ(ced_probe_multiply(s, bf16, 1, &one, &err), CED_OK);

@@ -18,7 +18,7 @@ class Rig {
  public:
   explicit Rig(ced_kind kind, int threads = 2) {
     ced_err err{};
-    REQUIRE_EQ(ced_stream_open(kind, 0, threads, &s_, &err), CED_OK);
+    REQUIRE_EQ(ced_stream_open(kind, 0, threads, 0, &s_, &err), CED_OK);
   }
   ~Rig() {
     for (uint64_t p : buffers_) ced_free(s_, p);

@@ -75,12 +75,13 @@ func (s Source) Tokenizer() (*tokenizer.Tokenizer, error) {
 // Setup says how to run a checkpoint.
 type Setup struct {
 	Backend  ced.Kind
-	Threads  int // 0 = one per usable core
-	Context  int // tokens a sequence may have; 0 = 8192 or what the model allows
-	Slots    int // sequences at a time; 0 = 1
-	Chunk    int // prefill rows of a step; 0 = 256
-	Outputs  int // rows of a step that may want logits; 0 = one per slot
-	KVTokens int // tokens of KV cache in all; 0 = Slots * Context
+	Threads  int  // 0 = one per usable core
+	Pin      bool // binds each thread to a core
+	Context  int  // tokens a sequence may have; 0 = 8192 or what the model allows
+	Slots    int  // sequences at a time; 0 = 1
+	Chunk    int  // prefill rows of a step; 0 = 256
+	Outputs  int  // rows of a step that may want logits; 0 = one per slot
+	KVTokens int  // tokens of KV cache in all; 0 = Slots * Context
 	NoMap    bool
 	CacheDir string // for derived Engram maps; "" = none
 	// Observe, if set, is told of every step on the engine's goroutine; Trace records what the stream runs, and is the
@@ -270,7 +271,11 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	if have := ced.Devices(setup.Backend); have == 0 {
 		return nil, fmt.Errorf("backend %s: no device; use --backend cpu", setup.Backend)
 	}
-	s, err := ced.Open(setup.Backend, 0, setup.Threads)
+	var flags []ced.Flag
+	if setup.Pin {
+		flags = append(flags, ced.Pin)
+	}
+	s, err := ced.Open(setup.Backend, 0, setup.Threads, flags...)
 	if err != nil {
 		return nil, err
 	}

@@ -37,8 +37,7 @@ func (t *Trace) Reset() {
 	t.section.Start = time.Since(t.epoch)
 }
 
-// End closes the open section.
-func (t *Trace) End() {
+func (t *Trace) end() {
 	if t.open {
 		t.section.Took = time.Since(t.epoch) - t.section.Start
 		t.add(t.section)
@@ -75,6 +74,13 @@ func (s *Stream) SetTrace(t *Trace) { s.trace = t }
 func (s *Stream) Mark(part string, layer int) {
 	if s.trace != nil {
 		s.trace.mark(part, layer)
+	}
+}
+
+// EndSection ends the section without beginning another.
+func (s *Stream) EndSection() {
+	if s.trace != nil {
+		s.trace.end()
 	}
 }
 

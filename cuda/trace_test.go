@@ -37,8 +37,8 @@ func TestATraceTilesTimeWithSections(t *testing.T) {
 	if err := s.Download(make([]byte, 8), a); err != nil {
 		t.Fatal(err)
 	}
-	trace.End()
-	trace.End() // nothing is open
+	s.EndSection()
+	s.EndSection() // nothing is open
 	var sections []Event
 	for _, e := range trace.Events() {
 		if e.Took < 0 {

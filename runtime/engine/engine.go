@@ -239,6 +239,7 @@ func (e *Engine) step() {
 		logits += ced.Addr(4 * rows[i] * len(e.row))
 	}
 	e.forget()
+	e.s.EndSection()
 	if e.opt.Observe != nil {
 		e.opt.Observe(Step{Prefill: prefill, Decode: decode, Took: time.Since(e.began)})
 	}

@@ -184,15 +184,17 @@ func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 		if r.enter == 0 {
 			return
 		}
+		if i == len(w.schedule)-1 {
+			r.query = min(r.query, outputs) // what leaves the last layer is read by the head alone
+		}
 		w.layer(&w.schedule[i], r)
 	}
 	if outputs == 0 {
 		return
 	}
 	w.part = PartHead
-	last := of(len(w.schedule) - 1).query
-	w.call(Collapse, None, last, c.HCMult, c.HiddenSize, 0)
-	w.norm(last, c.HiddenSize)
+	w.call(Collapse, None, outputs, c.HCMult, c.HiddenSize, 0)
+	w.norm(outputs, c.HiddenSize)
 	w.move(outputs, c.HiddenSize)
 	w.product(BF16, BF16, outputs, c.VocabSize, c.HiddenSize, 1)
 }

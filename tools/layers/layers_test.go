@@ -28,6 +28,7 @@ var heights = map[string]int{
 	"runtime/conform":  3,
 	"runtime/selftest": 3,
 	"runtime/engine":   3,
+	"runtime/bench":    4,
 	"runtime/eval":     4,
 	"runtime/server":   4,
 }

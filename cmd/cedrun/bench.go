@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"cedrun/runtime/bench"
+	"cedrun/runtime/engine"
+	"cedrun/runtime/model"
+)
+
+func benchCommand(con *console) *cli.Command {
+	lists := func(name, value, usage string) cli.Flag { return stringFlag(groupInput, name, value, usage) }
+	return &cli.Command{
+		Name:  "bench",
+		Usage: "measure a model on this machine, against what the machine allows",
+		Description: "Prefill and decode at each context, per prefill mode and batch, with the machine's read bandwidth and multiply rates\n" +
+			"measured between the runs. Prompts are random tokens; decode starts on caches filled with random numbers, so a depth\n" +
+			"costs its memory and no time. The table of each row says where the time went, part by part, and how far from the\n" +
+			"limit each part is: the larger of its bytes over the bandwidth and its FLOPs over the multiply rate.\n\n" +
+			"Examples:\n" +
+			"  cedrun bench -m DIR\n" +
+			"  cedrun bench -m DIR --contexts 2048 --modes replay --batch 1,8 --kernels\n" +
+			"  cedrun bench -m DIR --contexts \"\" --fill 131072,262144 --json",
+		Flags: flags(modelFlags(), []cli.Flag{
+			lists("contexts", "512,2048", "prompts of `N,...` tokens, and decode after as many"),
+			lists("fill", "", "decode after `N,...` tokens too, without such a prompt"),
+			lists("modes", "exact,cone,replay", "prefill `MODES`; empty for decode alone"),
+			lists("batch", "1", "decode of `B,...` sequences together; empty for prefill alone"),
+			intFlag(groupInput, "repeat", 5, 1, "", "runs of each case, in turn; the median counts"),
+			intFlag(groupInput, "steps", 16, 1, "", "decode steps of a run"),
+			&cli.Uint64Flag{Category: groupInput, Name: "seed", Usage: "of the random tokens", EnvVars: env("seed")},
+		}, engineFlags(), []cli.Flag{
+			intFlag(groupCompute, "chunk", 0, 0, "256", "prompt tokens of a step"),
+			boolFlag(groupOutput, "kernels", "list the kernels of each part"),
+			boolFlag(groupOutput, "csv", "print CSV: a line per row and per part of it"),
+		}, outputFlags("print one JSON object: machine, rows")),
+		Action: con.action(0, con.bench),
+	}
+}
+
+func (con *console) bench(c *cli.Context) error {
+	o, err := benchOptions(c)
+	if err != nil {
+		return err
+	}
+	o.Setup.NoSelfTest = con.noSelfTest
+	o.Progress = func(done, of int) { con.show("run %d of %d", done+1, of) }
+	o.Warn = func(what string) { con.log.Warn().Msg(what) }
+	f, err := con.openFiles(c)
+	if err != nil {
+		return err
+	}
+	con.show("warming up")
+	r, err := bench.Run(c.Context, f, o)
+	con.clear()
+	if err != nil {
+		if c.Context.Err() != nil {
+			return errInterrupted
+		}
+		return err
+	}
+	switch {
+	case c.Bool("json"):
+		return con.printJSON(r)
+	case c.Bool("csv"):
+		return r.CSV(con.out)
+	}
+	return r.Print(con.out, c.Bool("kernels"))
+}
+
+func benchOptions(c *cli.Context) (o bench.Options, err error) {
+	o = bench.Options{Repeat: c.Int("repeat"), Steps: c.Int("steps"), Seed: c.Uint64("seed")}
+	if c.Bool("json") && c.Bool("csv") {
+		return o, fmt.Errorf("--json and --csv: choose one")
+	}
+	o.Setup = engine.Setup{Threads: c.Int("threads"), Chunk: c.Int("chunk"), NoMap: c.Bool("no-map")}
+	if o.Setup.Backend, err = backend(c); err != nil {
+		return o, err
+	}
+	for _, x := range []struct {
+		flag string
+		dst  *[]int
+	}{{"contexts", &o.Contexts}, {"fill", &o.Fill}, {"batch", &o.Batches}} {
+		if *x.dst, err = numbers(c.String(x.flag)); err != nil {
+			return o, fmt.Errorf("--%s: %w", x.flag, err)
+		}
+	}
+	for _, name := range list(c.String("modes")) {
+		m, err := model.ParsePrefill(name)
+		if err != nil {
+			return o, fmt.Errorf("--modes: %w", err)
+		}
+		if !slices.Contains(o.Modes, m) {
+			o.Modes = append(o.Modes, m)
+		}
+	}
+	return o, nil
+}
+
+// list splits at commas.
+func list(s string) (out []string) {
+	for _, x := range strings.Split(s, ",") {
+		if x = strings.TrimSpace(x); x != "" {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// numbers reads positive numbers, each once, in ascending order.
+func numbers(s string) (out []int, err error) {
+	for _, x := range list(s) {
+		n, err := strconv.Atoi(x)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q: give numbers from 1 on, with commas between", x)
+		}
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}

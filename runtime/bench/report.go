@@ -1,0 +1,216 @@
+package bench
+
+import (
+	"cmp"
+	"slices"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/machine"
+	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine Machine `json:"machine"`
+	Rows    []Row   `json:"rows"`
+}
+
+// Machine is where, and its limits: medians over the run, all threads together.
+type Machine struct {
+	Model   string  `json:"model"`
+	Backend string  `json:"backend"`
+	ISA     string  `json:"isa"` // of the kernels
+	Threads int     `json:"threads"`
+	Chunk   int     `json:"chunk"` // prompt tokens of a step
+	Repeat  int     `json:"repeat"`
+	Read    float64 `json:"read_gbps"`
+	BF16    float64 `json:"bf16_gflops"`
+	F32     float64 `json:"f32_gflops"`
+	// Growth is how much the process grew per token of the largest decode case, Planned what the cache format says.
+	Growth  float64 `json:"bytes_per_token,omitempty"`
+	Planned int     `json:"cache_bytes_per_token"`
+}
+
+// Row is the median run of a case: a prompt, or a decode step.
+type Row struct {
+	Phase   string  `json:"phase"` // prefill or decode
+	Mode    string  `json:"mode"`  // of prefill
+	Context int     `json:"context"`
+	Batch   int     `json:"batch"`
+	Rate    float64 `json:"tok_s"` // of all sequences together
+	Fastest float64 `json:"tok_s_best"`
+	Slowest float64 `json:"tok_s_worst"`
+	Steps   int     `json:"steps"`
+	Seconds float64 `json:"seconds"` // of the prompt, or of a decode step
+
+	// Bytes and FLOPs of the prompt or step, and the least time that they take at the machine's limits.
+	plan.Work
+	Limit       float64 `json:"limit_seconds"`
+	OfLimit     float64 `json:"fraction_of_limit"`
+	OfBandwidth float64 `json:"fraction_of_bandwidth"` // bytes over the read bandwidth, of the time
+	OfBF16      float64 `json:"fraction_of_bf16"`      // FLOPs over the BF16 rate, of the time
+	Accounted   float64 `json:"accounted"`             // share of the time that the rows of Parts but the last cover
+	Anonymous   int64   `json:"rss_anonymous"`         // resident bytes of the process itself
+	File        int64   `json:"rss_file"`              // and of mapped weights
+	Parts       []Part  `json:"parts"`
+}
+
+// Part is a row of the table of a step's time. The last ones are the host's: between kernels, scheduler, sampling, and
+// what nothing accounts for.
+type Part struct {
+	Name    string  `json:"part"`
+	Seconds float64 `json:"seconds"`
+	Share   float64 `json:"share"`
+	plan.Work
+	Limit   float64  `json:"limit_seconds"`
+	OfLimit float64  `json:"fraction_of_limit"`
+	Bound   string   `json:"bound,omitempty"`
+	Kernels []Kernel `json:"kernels,omitempty"`
+}
+
+// Kernel is a kernel's share in a part.
+type Kernel struct {
+	Name    string  `json:"kernel"`
+	Calls   float64 `json:"calls"`
+	Seconds float64 `json:"seconds"`
+	Share   float64 `json:"share"` // of the step
+}
+
+// Names of the rows that no kernel belongs to.
+const (
+	HostPart    = "host between kernels"
+	UnknownPart = "unaccounted"
+)
+
+func median[T cmp.Ordered](v []T) T {
+	s := slices.Sorted(slices.Values(v))
+	return s[(len(s)-1)/2]
+}
+
+func (b *bench) report() *Report {
+	rate := func(of func(machine.Rates) float64) float64 {
+		var v []float64
+		for _, r := range b.rates {
+			v = append(v, of(r))
+		}
+		return median(v)
+	}
+	r := machine.Rates{
+		Read: rate(func(r machine.Rates) float64 { return r.Read }), BF16: rate(func(r machine.Rates) float64 { return r.BF16 }),
+		F32: rate(func(r machine.Rates) float64 { return r.F32 }),
+	}
+	c := b.inst.Config
+	out := &Report{Machine: Machine{
+		Model: b.inst.Source.Name(), Backend: b.opt.Setup.Backend.String(), ISA: ced.ISA(), Threads: b.inst.Threads(),
+		Chunk: b.opt.Setup.Chunk, Repeat: b.opt.Repeat, Read: r.Read / 1e9, BF16: r.BF16 / 1e9, F32: r.F32 / 1e9,
+		Planned: c.BytesPerToken(), Growth: b.growth(),
+	}}
+	for _, c := range b.cases {
+		out.Rows = append(out.Rows, b.row(c, r))
+	}
+	return out
+}
+
+// growth is the memory that the largest decode case took, per token beyond those whose memory was touched before.
+func (b *bench) growth() float64 {
+	most, grown := 0, int64(0)
+	for _, c := range b.cases {
+		if n := c.context * c.batch; !c.prefill && n > most {
+			most, grown = n, c.memory.anonymous-b.start.anonymous
+		}
+	}
+	if most < 2*b.touched {
+		return 0
+	}
+	return float64(grown) / float64(most-b.touched)
+}
+
+// budget is the work of a case's prompt or step.
+func (b *bench) budget(c *bcase) *plan.Budget {
+	cfg := b.inst.Config
+	if !c.prefill {
+		return plan.DecodeBudget(cfg, c.batch, c.context+b.opt.Steps/2)
+	}
+	p := model.NewPlan(cfg, c.mode, c.context)
+	return plan.PromptBudget(cfg, plan.Thresholds(p), c.context, b.opt.Setup.Chunk)
+}
+
+func (b *bench) row(c *bcase, r machine.Rates) Row {
+	runs := slices.SortedFunc(slices.Values(c.runs), func(x, y *times) int { return cmp.Compare(x.each(c), y.each(c)) })
+	t := runs[(len(runs)-1)/2]
+	tokens := float64(c.batch)
+	if c.prefill {
+		tokens = float64(c.context)
+	}
+	row := Row{
+		Phase: "decode", Context: c.context, Batch: c.batch, Steps: t.steps, Seconds: t.each(c),
+		Rate: tokens / t.each(c), Fastest: tokens / runs[0].each(c), Slowest: tokens / runs[len(runs)-1].each(c),
+		Anonymous: c.memory.anonymous, File: c.memory.file,
+	}
+	if c.prefill {
+		row.Phase, row.Mode = "prefill", c.mode.String()
+	}
+	budget, limits := b.budget(c), plan.Limits{Read: r.Read, Multiply: r.Multiply(), F32: r.F32}
+	row.Work, row.Limit = budget.Total(), budget.Least(limits)
+	row.OfLimit, row.OfBandwidth, row.OfBF16 = row.Limit/row.Seconds, row.Bytes/r.Read/row.Seconds, row.FLOPs/r.BF16/row.Seconds
+	row.Parts = t.table(row.Seconds/t.took.Seconds(), row.Seconds, budget, limits)
+	row.Accounted = 1 - row.Parts[len(row.Parts)-1].Share
+	return row
+}
+
+// each is the time of a prompt or of a step.
+func (t *times) each(c *bcase) float64 {
+	if c.prefill {
+		return t.took.Seconds()
+	}
+	return t.took.Seconds() / float64(t.steps)
+}
+
+// table splits a time of all seconds; scale makes it of the time of all steps.
+func (t *times) table(scale, all float64, budget *plan.Budget, limits plan.Limits) (rows []Part) {
+	between, left := 0., all
+	add := func(p Part) {
+		if p.Share = p.Seconds / all; p.Limit > 0 {
+			p.OfLimit = p.Limit / p.Seconds
+		}
+		rows, left = append(rows, p), left-p.Seconds
+	}
+	for p := range plan.PartScheduler {
+		x := &t.parts[p]
+		calls := x.calls()
+		between += scale * (x.section - calls).Seconds()
+		if calls == 0 {
+			continue
+		}
+		work := budget[p]
+		row := Part{Name: p.String(), Seconds: scale * calls.Seconds(), Kernels: x.list(scale, all)}
+		row.Limit, row.Bound = limits.Least(p, work)
+		if p == plan.PartExperts { // its kernel runs the shared expert too
+			shared := budget[plan.PartShared]
+			least, _ := limits.Least(plan.PartShared, shared)
+			row.Limit, work = row.Limit+least, plan.Work{Bytes: work.Bytes + shared.Bytes, FLOPs: work.FLOPs + shared.FLOPs}
+		}
+		row.Work = work
+		add(row)
+	}
+	add(Part{Name: HostPart, Seconds: between})
+	for p := plan.PartScheduler; p < plan.NumParts; p++ {
+		x := &t.parts[p]
+		add(Part{Name: p.String(), Seconds: scale * x.section.Seconds(), Kernels: x.list(scale, all)})
+	}
+	add(Part{Name: UnknownPart, Seconds: left})
+	return rows
+}
+
+// list is the kernels of a part, the slowest first.
+func (p *part) list(scale, all float64) (out []Kernel) {
+	for name, k := range p.kernels {
+		s := scale * k.took.Seconds()
+		out = append(out, Kernel{Name: name, Calls: scale * float64(k.calls), Seconds: s, Share: s / all})
+	}
+	slices.SortFunc(out, func(x, y Kernel) int {
+		return cmp.Or(cmp.Compare(y.Seconds, x.Seconds), cmp.Compare(x.Name, y.Name))
+	})
+	return out
+}

@@ -1,0 +1,243 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"slices"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/engine"
+	"cedrun/runtime/kv"
+	"cedrun/runtime/machine"
+	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
+	"cedrun/runtime/sample"
+)
+
+// Options say what to measure.
+type Options struct {
+	Contexts []int // tokens of a prompt, and tokens that stand before a decode step
+	Fill     []int // further depths for decode alone
+	Modes    []model.Prefill
+	Batches  []int // sequences that decode together
+	Repeat   int
+	Steps    int // decode steps of a run
+	Seed     uint64
+	Setup    engine.Setup       // backend, threads, chunk; sizes are filled in
+	Progress func(done, of int) // optional
+	Warn     func(what string)  // optional
+}
+
+// bench is a model under measurement.
+type bench struct {
+	opt     Options
+	inst    *engine.Instance
+	stream  *ced.Stream // of the same threads, for the machine's rates
+	prober  *machine.Prober
+	collect *collector
+	rates   []machine.Rates
+	cases   []*bcase
+	start   resident // before any case, what stays touched already
+	touched int      // tokens of cache that start includes
+}
+
+// bcase is a prompt or a decode depth, with its runs.
+type bcase struct {
+	prefill        bool
+	mode           model.Prefill
+	context, batch int
+	runs           []*times
+	memory         resident
+}
+
+// Run measures, and closes the files.
+func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err error) {
+	b := &bench{opt: opt, collect: newCollector()}
+	if err := b.plan(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if b.inst, err = engine.Start(f, b.opt.Setup); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	defer func() { err = errors.Join(err, b.inst.Close()) }()
+	b.opt.Setup = b.inst.Setup
+	if b.stream, err = ced.Open(b.opt.Setup.Backend, 0, b.inst.Threads()); err != nil {
+		return nil, err
+	}
+	defer b.stream.Close()
+	if b.prober, err = machine.NewProber(b.stream); err != nil {
+		return nil, err
+	}
+	defer b.prober.Close()
+	if err := b.warm(ctx); err != nil {
+		return nil, err
+	}
+	done := 0
+	for range opt.Repeat {
+		for _, c := range b.cases {
+			if opt.Progress != nil {
+				opt.Progress(done, opt.Repeat*len(b.cases))
+			}
+			rates, err := b.prober.Measure()
+			if err != nil {
+				return nil, err
+			}
+			b.rates = append(b.rates, rates)
+			t, err := b.run(ctx, c, c.context, opt.Steps)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c, err)
+			}
+			c.runs, c.memory = append(c.runs, t), b.resident()
+			done++
+		}
+	}
+	return b.report(), nil
+}
+
+func (c *bcase) String() string {
+	if c.prefill {
+		return fmt.Sprintf("prefill of %d tokens (%s)", c.context, c.mode)
+	}
+	return fmt.Sprintf("decode of %d sequences after %d tokens", c.batch, c.context)
+}
+
+// slack is what decode runs beyond its measured steps: sequences do not all begin in the same step, and the first step
+// of all together is not counted.
+func slack(batch int) int { return batch + 4 }
+
+// plan lists the cases and sizes the engine for the largest.
+func (b *bench) plan(f *engine.Files) error {
+	o := &b.opt
+	most, tokens := 0, 0
+	for _, n := range o.Contexts {
+		for _, m := range o.Modes {
+			b.cases = append(b.cases, &bcase{prefill: true, mode: m, context: n, batch: 1})
+			most, tokens = max(most, n+1), max(tokens, n+1)
+		}
+	}
+	depths := slices.Compact(slices.Sorted(slices.Values(slices.Concat(o.Contexts, o.Fill))))
+	slots := 1
+	for _, n := range depths {
+		for _, batch := range o.Batches {
+			b.cases = append(b.cases, &bcase{context: n, batch: batch})
+			end := n + 1 + o.Steps + slack(batch)
+			slots, most, tokens = max(slots, batch), max(most, end), max(tokens, batch*pages(end))
+		}
+	}
+	if len(b.cases) == 0 {
+		return errors.New("nothing to measure: give contexts and prefill modes, or batches")
+	}
+	if limit := f.Config.MaxPositions; most > limit {
+		return fmt.Errorf("contexts take up to %d tokens with what is written after them: this model takes %d", most, limit)
+	}
+	s := &o.Setup
+	s.Context, s.Slots, s.KVTokens, s.Outputs = most, slots, pages(tokens), slots
+	s.Trace, s.Observe = b.collect.trace, b.collect.observe
+	return nil
+}
+
+func pages(tokens int) int { return kv.PagesFor(tokens) * kv.PageTokens }
+
+// warm brings the weights into memory, if they fit, and runs every kind of case once, shortly.
+func (b *bench) warm(ctx context.Context) error {
+	ck := b.inst.Checkpoint
+	if have := plan.Available(os.DirFS("/")); have > 0 && ck.TotalSize() > have-have/8 {
+		if b.opt.Warn != nil {
+			b.opt.Warn(fmt.Sprintf("weights of %s do not fit the %s of free memory: figures include reading from disk", plan.GB(ck.TotalSize()), plan.GB(have)))
+		}
+	} else if ck.Mapped() {
+		for _, t := range ck.Tensors() {
+			data, err := ck.Bytes(t.Name)
+			if err != nil {
+				return err
+			}
+			if err := b.stream.ProbeRead(ced.HostAddr(data), len(data)); err != nil {
+				return err
+			}
+		}
+	}
+	some := 2 * b.opt.Setup.Chunk
+	for _, c := range b.cases {
+		n := min(c.context, some)
+		if _, err := b.run(ctx, c, n, 2); err != nil {
+			return fmt.Errorf("%s: %w", c, err)
+		}
+		b.touched = max(b.touched, n*c.batch)
+	}
+	debug.FreeOSMemory()
+	b.start = b.resident()
+	return nil
+}
+
+// resident leaves out the buffer that bandwidth is measured on.
+func (b *bench) resident() resident {
+	r := readResident()
+	r.anonymous = max(r.anonymous-b.prober.Bytes(), 0)
+	return r
+}
+
+// run measures one run of a case with another depth and number of steps.
+func (b *bench) run(ctx context.Context, c *bcase, depth, steps int) (*times, error) {
+	random := rand.New(rand.NewPCG(b.opt.Seed, uint64(depth)))
+	prompt := func() []int32 {
+		ids := make([]int32, depth)
+		for i := range ids {
+			ids[i] = int32(random.IntN(b.inst.Config.VocabSize))
+		}
+		return ids
+	}
+	q := engine.Request{Prompt: prompt(), MaxTokens: 1, Prefill: c.mode, Sampling: sample.Params{Temperature: 0.8, TopP: 0.95, Seed: b.opt.Seed}}
+	if c.prefill {
+		b.collect.start(depth, func(s engine.Step) bool { return s.Prefill > 0 })
+		if err := b.submit(ctx, []engine.Request{q}); err != nil {
+			return nil, err
+		}
+		return b.collect.finish(), nil
+	}
+	q.MaxTokens = steps + slack(c.batch)
+	var all []engine.Request
+	for range c.batch {
+		q.Prompt = append(prompt(), 0) // the last token of a filled prompt is processed
+		q.Prompt[depth], q.Filled = q.Prompt[0], depth
+		q.Sampling.Seed++
+		all = append(all, q)
+	}
+	together := 0
+	b.collect.start(c.batch*q.MaxTokens, func(s engine.Step) bool {
+		if s.Decode != c.batch || s.Prefill > 0 {
+			return false
+		}
+		together++
+		return together > 1 && together <= steps+1
+	})
+	if err := b.submit(ctx, all); err != nil {
+		return nil, err
+	}
+	t := b.collect.finish()
+	if t.steps == 0 {
+		return nil, errors.New("no step ran all sequences together")
+	}
+	return t, nil
+}
+
+// submit runs requests to their ends.
+func (b *bench) submit(ctx context.Context, all []engine.Request) error {
+	var running []*engine.Generation
+	var errs []error
+	for _, q := range all {
+		g, err := b.inst.Submit(ctx, q)
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		running = append(running, g)
+	}
+	for _, g := range running {
+		errs = append(errs, g.Wait().Err)
+	}
+	return errors.Join(errs...)
+}

@@ -18,6 +18,19 @@ var (
 	merges string
 )
 
+// tokenizerConfig is the tokenizer_config.json, which other programs want to see.
+const tokenizerConfig = `{
+ "tokenizer_class": "PreTrainedTokenizerFast",
+ "bos_token": "<｜begin▁of▁sentence｜>",
+ "eos_token": "<｜end▁of▁sentence｜>",
+ "pad_token": "<｜▁pad▁｜>",
+ "add_bos_token": false,
+ "add_eos_token": false,
+ "clean_up_tokenization_spaces": false,
+ "model_max_length": 1048576
+}
+`
+
 // controls is the number of added tokens with the first ids.
 const controls = 3
 

@@ -76,6 +76,23 @@ func Magnitude(s *checkpoint.Spec) (mean, deviation float64) {
 	return 0, scaled(1)
 }
 
+// branchBase is what the streams' share of an attention's output starts from: 2·sigmoid(-3.5) = 0.06 of it. Random
+// attention is an average over its keys, much the same for every token; taken in full it would make all tokens alike in
+// a few layers, and the router choose the same experts for all.
+const branchBase = -3.5
+
+// branch returns the elements of an attention's mHC base that stand for that share, none for other tensors.
+func branch(t *checkpoint.Spec) (first, last int64) {
+	if !strings.HasSuffix(t.Name, ".hc_attn_base") {
+		return 0, 0
+	}
+	streams := int64(1)
+	for streams*(streams+2) < t.Shape[0] {
+		streams++
+	}
+	return streams, 2 * streams
+}
+
 // maker makes the bytes of tensors. It is immutable.
 type maker struct {
 	seed   uint64
@@ -116,12 +133,16 @@ func keyOf(t *checkpoint.Spec) coderKey {
 func (m *maker) plain(t *checkpoint.Spec, from, n int64, dst []byte) []byte {
 	mean, deviation := Magnitude(t)
 	key := stream(m.seed, t.Name)
+	first, last := branch(t)
 	for i := from; i < from+n; i += 4 {
 		u := draw(key, i/4)
-		for range min(4, from+n-i) {
+		for j := i; j < min(i+4, from+n); j++ {
 			x := float64(m.normal[u&rankMask]) * deviation
 			if u&signBit != 0 {
 				x = -x
+			}
+			if j >= first && j < last {
+				x += branchBase
 			}
 			b := math.Float32bits(float32(mean + x))
 			if t.Stored == checkpoint.F32 {

@@ -92,7 +92,9 @@ func Write(ctx context.Context, o Options) (*Summary, error) {
 	if o.Progress != nil {
 		w.add = o.Progress(s.Bytes)
 	}
-	for name, data := range map[string][]byte{"config.json": configJSON, "tokenizer.json": tokenizerJSON} {
+	for name, data := range map[string][]byte{
+		"config.json": configJSON, "tokenizer.json": tokenizerJSON, "tokenizer_config.json": []byte(tokenizerConfig),
+	} {
 		if err := w.small(name, data); err != nil {
 			return nil, err
 		}

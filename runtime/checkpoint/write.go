@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Out is a tensor to write.
@@ -108,4 +109,18 @@ func replace(path string, write func(w io.Writer) error) error {
 		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
+}
+
+// Copy writes all tensors to one safetensors file at path, as change returns them; it may alter their data, drop and add
+// some. All of the checkpoint is in memory meanwhile.
+func (c *Checkpoint) Copy(path string, change func(tensors []Out) []Out) error {
+	var tensors []Out
+	for _, t := range c.Tensors() {
+		b, err := c.Bytes(t.Name)
+		if err != nil {
+			return fmt.Errorf("copy checkpoint %s: %w", c.dir, err)
+		}
+		tensors = append(tensors, Out{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: slices.Clone(b)})
+	}
+	return WriteFile(path, change(tensors))
 }

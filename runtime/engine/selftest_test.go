@@ -29,21 +29,17 @@ func damage(t *testing.T, tensor string, v float32) string {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	var out []checkpoint.Out
-	for _, x := range ck.Tensors() {
-		b, err := ck.Bytes(x.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b = append([]byte(nil), b...); x.Name == tensor {
-			for i := 0; i < len(b); i += 2 {
-				bits := math.Float32bits(v)
-				b[i], b[i+1] = byte(bits>>16), byte(bits>>24)
+	bits := math.Float32bits(v)
+	if err := ck.Copy(filepath.Join(dir, "model.safetensors"), func(tensors []checkpoint.Out) []checkpoint.Out {
+		for _, x := range tensors {
+			if x.Name == tensor {
+				for i := 0; i < len(x.Data); i += 2 {
+					x.Data[i], x.Data[i+1] = byte(bits>>16), byte(bits>>24)
+				}
 			}
 		}
-		out = append(out, checkpoint.Out{Name: x.Name, DType: x.DType, Shape: x.Shape, Data: b})
-	}
-	if err := checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), out); err != nil {
+		return tensors
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -25,21 +25,16 @@ func damaged(t *testing.T, change func(name string, t checkpoint.DType, data []b
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	var out []checkpoint.Out
-	for _, x := range ck.Tensors() {
-		b, err := ck.Bytes(x.Name)
-		if err != nil {
-			t.Fatal(err)
+	dir := t.TempDir()
+	if err := ck.Copy(filepath.Join(dir, "model.safetensors"), func(tensors []checkpoint.Out) []checkpoint.Out {
+		for _, x := range tensors {
+			change(x.Name, x.DType, x.Data)
 		}
-		b = slices.Clone(b)
-		change(x.Name, x.DType, b)
-		out = append(out, checkpoint.Out{Name: x.Name, DType: x.DType, Shape: x.Shape, Data: b})
-	}
-	file := filepath.Join(t.TempDir(), "model.safetensors")
-	if err := checkpoint.WriteFile(file, out); err != nil {
+		return tensors
+	}); err != nil {
 		t.Fatal(err)
 	}
-	return load(t, filepath.Dir(file), model.Options{Slots: 1, Context: 64, StepRows: 64})
+	return load(t, dir, model.Options{Slots: 1, Context: 64, StepRows: 64})
 }
 
 func load(t *testing.T, dir string, opt model.Options) (*model.Model, *ced.Stream) {

@@ -43,18 +43,18 @@ func run() error {
 		return err
 	}
 	w := writer{dir: *out, seed: *seed, embedRows: *rows}
-	shards, err := plan(cfg)
+	shards, err := checkpoint.Layout(cfg)
 	if err != nil {
 		return err
 	}
 	tensors := 0
 	for _, s := range shards {
 		if err := w.shard(s); err != nil {
-			return fmt.Errorf("write %s: %w", s.file, err)
+			return fmt.Errorf("write %s: %w", s.Name, err)
 		}
-		tensors += len(s.tensors)
+		tensors += len(s.Tensors)
 	}
-	if err := w.index(shards); err != nil {
+	if err := checkpoint.WriteIndex(*out, shards); err != nil {
 		return err
 	}
 	if err := copyFile(filepath.Join(*out, "config.json"), *cfgPath); err != nil {

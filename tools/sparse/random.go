@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/binary"
 	"math"
-	"strings"
 
 	"cedrun/runtime/checkpoint"
 )
@@ -45,42 +44,4 @@ func fill(stream uint64, d checkpoint.DType, n int64, mean, deviation float32) [
 		}
 	}
 	return b
-}
-
-// magnitude returns mean and deviation of a tensor: the release's where measured (spec model.md
-// section 11), else those of the mini checkpoints' generator.
-func magnitude(s *checkpoint.Spec) (mean, deviation float32) {
-	name := s.Name[strings.LastIndex(strings.TrimSuffix(s.Name, ".weight"), ".")+1:]
-	columns := float64(s.Shape[len(s.Shape)-1])
-	scaled := func(gain float64) float32 { return float32(gain / math.Sqrt(columns)) }
-	switch strings.TrimSuffix(name, ".weight") {
-	case "embed":
-		return 0, 0.12
-	case "attn_norm":
-		return 0.025, 0.0025
-	case "ffn_norm":
-		return 0.2, 0.02
-	case "q_norm":
-		return 0.97, 0.1
-	case "kv_norm":
-		return 0.4, 0.04
-	case "k_norm":
-		return 0.5, 0.05
-	case "norm":
-		if strings.Contains(s.Name, "compressor") {
-			return 0.6, 0.06
-		}
-		return 1, 0.1
-	case "main_norm", "norm1", "norm2":
-		return 1, 0.1
-	case "q_weight", "k_weight":
-		return 1, 0.5
-	case "attn_sink", "hc_attn_base", "hc_attn_scale", "hc_ffn_base", "hc_ffn_scale", "bias", "bias_vl":
-		return 0, 0.5
-	case "gate":
-		return 0, scaled(2.9)
-	case "wkv":
-		return 0, scaled(1.8)
-	}
-	return 0, scaled(1)
 }

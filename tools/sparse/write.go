@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +9,7 @@ import (
 	"syscall"
 
 	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/synth"
 )
 
 // writer writes the files of a sparse checkpoint.
@@ -20,48 +20,29 @@ type writer struct {
 	apparent  int64 // bytes of the shards so far, holes included
 }
 
-func (w *writer) shard(s shard) (err error) {
-	f, err := os.Create(filepath.Join(w.dir, s.file))
+func (w *writer) shard(s checkpoint.File) (err error) {
+	f, err := os.Create(filepath.Join(w.dir, s.Name))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.Truncate(s.size); err != nil {
+	if err := f.Truncate(s.Size); err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(s.header, 0); err != nil {
+	if _, err := f.WriteAt(s.Header, 0); err != nil {
 		return err
 	}
-	offset := int64(len(s.header))
-	for i := range s.tensors {
-		if b := w.values(&s.tensors[i]); b != nil {
+	offset := int64(len(s.Header))
+	for i := range s.Tensors {
+		if b := w.values(&s.Tensors[i]); b != nil {
 			if _, err := f.WriteAt(b, offset); err != nil {
 				return err
 			}
 		}
-		offset += s.tensors[i].Size()
+		offset += s.Tensors[i].Size()
 	}
-	w.apparent += s.size
+	w.apparent += s.Size
 	return nil
-}
-
-// index writes model.safetensors.index.json.
-func (w *writer) index(shards []shard) error {
-	total, weights := int64(0), map[string]string{}
-	for _, s := range shards {
-		for _, t := range s.tensors {
-			total += t.Size()
-			weights[t.Name] = s.file
-		}
-	}
-	data, err := json.MarshalIndent(map[string]any{
-		"metadata":   map[string]int64{"total_size": total},
-		"weight_map": weights,
-	}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the index: %w", err)
-	}
-	return os.WriteFile(filepath.Join(w.dir, "model.safetensors.index.json"), data, 0o644)
 }
 
 // diskUse sums the blocks that the files of a directory occupy.
@@ -101,6 +82,6 @@ func (w *writer) values(s *checkpoint.Spec) []byte {
 	} else if s.Size() > limit {
 		return nil
 	}
-	mean, deviation := magnitude(s)
-	return fill(stream(w.seed, s.Name), s.Stored, n, mean, deviation)
+	mean, deviation := synth.Magnitude(s)
+	return fill(stream(w.seed, s.Name), s.Stored, n, float32(mean), float32(deviation))
 }

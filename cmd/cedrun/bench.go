@@ -55,6 +55,9 @@ func (con *console) bench(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if !c.IsSet("contexts") {
+		o.Contexts = fitting(o.Contexts, f.Config.MaxPositions, o.Steps)
+	}
 	con.show("warming up")
 	r, err := bench.Run(c.Context, f, o)
 	con.clear()
@@ -78,7 +81,7 @@ func benchOptions(c *cli.Context) (o bench.Options, err error) {
 	if c.Bool("json") && c.Bool("csv") {
 		return o, fmt.Errorf("--json and --csv: choose one")
 	}
-	o.Setup = engine.Setup{Threads: c.Int("threads"), Chunk: c.Int("chunk"), NoMap: c.Bool("no-map")}
+	o.Setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Chunk: c.Int("chunk"), NoMap: c.Bool("no-map")}
 	if o.Setup.Backend, err = backend(c); err != nil {
 		return o, err
 	}
@@ -100,6 +103,15 @@ func benchOptions(c *cli.Context) (o bench.Options, err error) {
 		}
 	}
 	return o, nil
+}
+
+// fitting are those of the default contexts that a model takes, or a quarter of what it does.
+func fitting(contexts []int, limit, steps int) []int {
+	out := slices.DeleteFunc(slices.Clone(contexts), func(n int) bool { return n > limit/2-steps })
+	if len(out) == 0 && limit >= 4 {
+		out = []int{limit / 4}
+	}
+	return out
 }
 
 // list splits at commas.

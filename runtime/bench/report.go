@@ -112,6 +112,9 @@ func (b *bench) report() *Report {
 	return out
 }
 
+// growthTokens are enough for growth to be told from the rest of the process.
+const growthTokens = 1 << 14
+
 // growth is the memory that the largest decode case took, per token beyond those whose memory was touched before.
 func (b *bench) growth() float64 {
 	most, grown := 0, int64(0)
@@ -120,7 +123,7 @@ func (b *bench) growth() float64 {
 			most, grown = n, c.memory.anonymous-b.start.anonymous
 		}
 	}
-	if most < 2*b.touched {
+	if most-b.touched < growthTokens {
 		return 0
 	}
 	return float64(grown) / float64(most-b.touched)

@@ -168,13 +168,13 @@ func (b *bench) warm(ctx context.Context) error {
 		}
 		b.touched = max(b.touched, n*c.batch)
 	}
-	debug.FreeOSMemory()
 	b.start = b.resident()
 	return nil
 }
 
 // resident leaves out the buffer that bandwidth is measured on.
 func (b *bench) resident() resident {
+	debug.FreeOSMemory()
 	r := readResident()
 	r.anonymous = max(r.anonymous-b.prober.Bytes(), 0)
 	return r

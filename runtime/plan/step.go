@@ -120,8 +120,12 @@ func (c *Call) FLOPs() float64 {
 // Visit receives the calls of a step, and how often each happens; less than once for calls that not every step makes.
 type Visit func(c Call, times float64)
 
-// rows counts the rows of a step that take part in a layer: that enter it, leave window rows, attend.
-type rows struct{ enter, window, query float64 }
+// rows counts the rows of a step that take part in a layer: that enter it, leave window rows, attend. Windows begin at
+// position start.
+type rows struct {
+	enter, window, query float64
+	start                int
+}
 
 // walker lists the calls of a step.
 type walker struct {
@@ -286,7 +290,7 @@ func (w *walker) attention(l *config.Layer, r rows) {
 		w.index(l, q)
 	}
 	w.part = PartAttention
-	w.core(l, q)
+	w.core(l, q, r.start)
 	w.call(Rotate, None, q, c.Heads, c.HeadDim, c.RopeDim)
 	w.part = PartProjections
 	w.product(FP8, BF16, q, c.OLoraRank, c.Heads*c.HeadDim/c.OGroups, c.OGroups)
@@ -330,16 +334,17 @@ func (w *walker) index(l *config.Layer, q float64) {
 	w.keys(Index, q, w.mean(q, scored), float64(keys*c.IndexRowBytes()), c.IndexTopK, c.IndexHeads, c.IndexHeadDim)
 }
 
-// core visits the attention core of q query rows: a window and selected global rows each.
-func (w *walker) core(l *config.Layer, q float64) {
+// core visits the attention core of q query rows: a window, which begins at position start at the earliest, and selected
+// global rows each.
+func (w *walker) core(l *config.Layer, q float64, start int) {
 	c := w.c
-	window := func(pos int) int { return min(pos+1, c.Window) }
+	window := func(pos int) int { return min(pos+1-start, c.Window) }
 	selected := func(pos int) int { return min(seen(l, pos), c.IndexTopK) }
 	n := int(q)
 	if w.apart {
 		n = 1
 	}
-	ring, global := min(w.end, n-1+c.Window), min(seen(l, w.end-1), n*c.IndexTopK) // distinct rows
+	ring, global := min(w.end-start, n-1+c.Window), min(seen(l, w.end-1), n*c.IndexTopK) // distinct rows
 	w.keys(Attend, q, w.mean(q, window)+w.mean(q, selected), float64(ring*c.WindowRowBytes()+global*c.MainRowBytes()), 0, c.Heads, c.HeadDim)
 }
 
@@ -356,7 +361,7 @@ func distinct(c *config.Config, rows float64) float64 {
 func Decode(c *config.Config, batch, position int, visit Visit) {
 	w := &walker{c: c, schedule: c.Schedule(), visit: visit, end: position + 1, apart: true}
 	b := float64(batch)
-	w.step(b, func(int) rows { return rows{b, b, b} }, b)
+	w.step(b, func(int) rows { return rows{enter: b, window: b, query: b} }, b)
 	w.part = PartSampling
 	w.call(Sample, None, b, c.VocabSize, 0, 0)
 }
@@ -384,7 +389,9 @@ func Prompt(c *config.Config, t Thresholds, prompt, chunk int, visit Visit) {
 		}
 		w.end = end
 		w.visit = func(c Call, n float64) { visit(c, n*times) }
-		w.step(float64(end-begin), func(l int) rows { return rows{from(t.Enter[l]), from(t.Window[l]), from(t.Query[l])} }, outputs)
+		w.step(float64(end-begin), func(l int) rows {
+			return rows{from(t.Enter[l]), from(t.Window[l]), from(t.Query[l]), t.Window[l]}
+		}, outputs)
 	}
 	parts := min(early, someChunks)
 	for p := range parts {

@@ -118,6 +118,7 @@ func TestEveryCommandRunsWithItsDefaults(t *testing.T) {
 		"inspect":    {"", []string{"-m", dir}},
 		"verify":     {"", []string{"-m", dir}},
 		"plan":       {"", []string{"-m", dir}},
+		"bench":      {"", []string{"-m", dir, "--repeat", "1"}},
 		"completion": {"", []string{"bash"}},
 	}
 	for _, c := range newApp(newConsole(strings.NewReader(""), io.Discard, io.Discard)).Commands {

@@ -113,7 +113,8 @@ func WorkspaceBytes(c *config.Config, s Setup, threads int) int64 {
 	}
 	heads, block := (c.IndexHeads+3)/4*4, max(c.CandidateBlock, 1)
 	index := min(rows, indexTile) * (heads*(c.IndexHeadDim+c.IndexHeadDim/32+1)*4 + (groups+block+15)*2 + (groups/block+1)*2)
-	attend := threads * ((attendBlock+c.Heads)*c.HeadDim + c.Heads*(attendBlock+2)) * 4
+	tiled := (c.Heads + 7) / 8 * 8
+	attend := threads * (attendBlock*(c.HeadDim+16) + tiled*(2*c.HeadDim+attendBlock+3)) * 4
 	assignments := rows * (c.ExpertsPerToken + 1)
 	expert := assignments*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + rows*c.ExpertsPerToken*4 + (2*c.Experts+1)*4
 	return int64(index + attend + expert)

@@ -5,6 +5,7 @@
 // maximum from -1e30, probabilities rounded to BF16 (relative to that maximum) for P V and unrounded in the
 // denominator, which the head's sink joins at the end. K = V = the dequantised rows. No key at all gives 0.
 #pragma once
+#include "device/isa.h"
 #include "kernel/kv_rows.h"
 
 namespace ced {
@@ -12,8 +13,10 @@ namespace ced {
 constexpr int kBlock = 64;
 
 void csa2_attend_ref(ced_stream *s, const ced_csa2_attend_args &a);
-// Dot products in f32 with 16 lanes along the head, P V along the block's keys in order.
+// Dot products in f32 with 16 lanes along the head, P V along the block's keys in order: see block.h.
 void csa2_attend_cpu(ced_stream *s, const ced_csa2_attend_args &a);
+// With the products of an instruction set that this machine supports.
+void csa2_attend_on(Isa isa, ced_stream *s, const ced_csa2_attend_args &a);
 
 // Where a key lies: an FP8 window row with UE8M0 scales per 32, or an FP4 global row with E4M3 scales per 16.
 struct Key {
@@ -70,24 +73,29 @@ class KeyList {
   int32_t packed_row_ = -1, packed_pos_ = 0;
 };
 
-// One worker's part of the workspace.
+// One worker's part of the workspace. heads: padded to whole tiles.
 struct AttendScratch {
-  float *keys;   // [64, head_dim] dequantised block
+  float *keys;   // [64, value_stride(head_dim)] dequantised block
   float *acc;    // [heads, head_dim]
+  float *q;      // [heads, head_dim] the row's queries in the order of BlockOps::scores
   float *p;      // [heads, 64] logits, then probabilities
   float *top;    // [heads] running maximum
   float *total;  // [heads] running denominator
+  float *carry;  // [heads] what the last block scaled the accumulator by
 
+  static uint64_t heads(const ced_csa2_attend_args &a) { return (a.heads + uint64_t{7}) / 8 * 8; }
   static uint64_t bytes(const ced_csa2_attend_args &a) {
-    const uint64_t heads = a.heads, dim = a.head_dim;
-    return ((kBlock + heads) * dim + heads * (kBlock + 2)) * sizeof(float) / 64 * 64 + 64;
+    const uint64_t dim = a.head_dim;
+    return (kBlock * (dim + 16) + heads(a) * (2 * dim + kBlock + 3) + 15) / 16 * 16 * sizeof(float);
   }
   AttendScratch(const ced_csa2_attend_args &a, int worker) {
     keys = at<float>(a.workspace + static_cast<uint64_t>(worker) * bytes(a));
-    acc = keys + static_cast<size_t>(kBlock) * a.head_dim;
-    p = acc + static_cast<size_t>(a.heads) * a.head_dim;
-    top = p + static_cast<size_t>(a.heads) * kBlock;
-    total = top + a.heads;
+    acc = keys + kBlock * (a.head_dim + uint64_t{16});
+    q = acc + heads(a) * a.head_dim;
+    p = q + heads(a) * a.head_dim;
+    top = p + heads(a) * kBlock;
+    total = top + heads(a);
+    carry = total + heads(a);
   }
 };
 

@@ -1,3 +1,4 @@
+#include "kernel/csa2_attend/csa2_attend.h"
 #include "num/bf16.h"
 #include "num/e8m0.h"
 #include "num/fp4.h"
@@ -200,6 +201,57 @@ TEST("csa2_attend: a row sees its window and its selection, nothing else") {
       a.ring_rows = static_cast<uint32_t>(ring_rows), a.top_k = 32;
       a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
       CHECK_ROWS(attend(rig, a).data(), want.data(), heads, dim, kExact);
+    }
+  }
+}
+
+// Random bytes in every format, queries over some 100 binades with zeros among them; shapes that fill no tile.
+TEST("csa2_attend: every instruction set gives the same bits") {
+  struct {
+    size_t heads, dim;
+    int pos, window;
+    size_t chosen;
+  } cases[] = {{1, 32, 0, 8, 0}, {5, 96, 40, 33, 1}, {8, 544, 90, 64, 63}, {19, 256, 129, 128, 130}};
+  for (const auto &c : cases) {
+    CONTEXT("heads=" << c.heads << " dim=" << c.dim);
+    const size_t row = c.dim + c.dim / 32, rows = 2;
+    Rig rig(CED_CPU, 3);
+    const Pages pages(rig, 1, 160, 8, 1, static_cast<uint32_t>(c.dim), 32);
+    const std::string name = "csa2_attend/isa" + std::to_string(c.dim);
+    pages.write(rig, 0, pages.kv.main_codes, static_cast<uint32_t>(c.dim / 2),
+                prng::bytes(name + "/main", 160 * c.dim / 2));
+    auto scales = prng::bytes(name + "/scales", 160 * c.dim / 16);
+    for (uint8_t &s : scales) s = (s & 127) == 127 ? 0 : s;
+    pages.write(rig, 0, pages.kv.main_scales, static_cast<uint32_t>(c.dim / 16), scales);
+    auto ring = prng::bytes(name + "/ring", 160 * row);
+    const auto exponents = prng::e8m0(name + "/exponents", ring.size(), 105, 40);
+    for (size_t i = 0; i < ring.size(); i++)
+      if (i % row >= c.dim) ring[i] = exponents[i];
+    auto q = prng::xb(name + "/q", rows * c.heads * c.dim, 0);
+    const prng::Stream random(name + "/binade");
+    for (size_t i = 0; i < q.size(); i++)
+      q[i] = random.below(i, 8) == 0
+                 ? 0
+                 : ced::f32_to_bf16(std::ldexp(ced::bf16_to_f32(q[i]),
+                                               10 - static_cast<int>(random.below(i, i % 3 == 0 ? 90 : 14))));
+    std::vector<int32_t> sel(rows * 160, -1);
+    for (size_t r = 0; r < rows; r++)
+      for (size_t i = 0; i < c.chosen; i++) sel[r * 160 + i] = static_cast<int32_t>(i + r);
+    ced_csa2_attend_args a{};
+    a.rows = rig.sequence_rows({c.pos, c.pos + 1}, {0, 0}), a.key_rows = rig.sequence_rows({}, {});
+    a.q = rig.put(q), a.packed = rig.out<uint8_t>(row), a.ring = rig.put(ring);
+    a.window_start = rig.put(std::vector<int32_t>{0}), a.sel = rig.put(sel);
+    a.sink = rig.put(prng::xf(name + "/sink", c.heads)), a.o = rig.out<uint16_t>(q.size());
+    a.kv = pages.kv, a.max_rows = rows, a.heads = static_cast<uint32_t>(c.heads);
+    a.head_dim = static_cast<uint32_t>(c.dim), a.window = static_cast<uint32_t>(c.window), a.ring_rows = 160;
+    a.top_k = 160;
+    a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
+    const auto want = attend(rig, a);
+    for (const ced::Isa isa : {ced::Isa::kPlain, ced::Isa::kAvx2, ced::Isa::kAvx512, ced::Isa::kNeon}) {
+      if (!ced::isa_supported(isa)) continue;
+      CONTEXT(ced::isa_name(isa));
+      ced::csa2_attend_on(isa, rig.stream(), a);
+      CHECK_BITS(rig.get<uint16_t>(a.o, q.size()).data(), want.data(), q.size());
     }
   }
 }

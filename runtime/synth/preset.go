@@ -14,7 +14,7 @@ import (
 // Preset is a geometry. What it does not name is the release's.
 type Preset struct {
 	Name string
-	What string // one line for the help
+	What string // one line for the help; "" keeps the preset out of lists
 
 	Vocabulary, Tokens int // ids of the model, and of its tokenizer
 	Hidden             int
@@ -64,19 +64,32 @@ var presets = []Preset{
 		IndexHeads: 32, IndexHeadDim: 128, CandidateBlocks: 2048,
 		EngramLayers: []int{0}, EngramRows: 4096, EngramHeadDim: 256,
 	},
+	{
+		Name:       "tiny", // for tests: 7 MB with every kind of tensor, and experts enough to see them chosen
+		Vocabulary: 1024, Tokens: 512, Hidden: 128,
+		Ratios: []int{0, 0, 2, 2, 1, 1, 1}, KVSources: []int{2, 4}, IndexSources: []int{2, 4, 6},
+		Heads: 4, HeadDim: 64, RopeDim: 16, QLoraRank: 64, OGroups: 2, OLoraRank: 64,
+		Experts: 64, Chosen: 6, ExpertWidth: 32, Window: 32, TopK: 32,
+		IndexHeads: 2, IndexHeadDim: 32, CandidateBlocks: 8,
+		EngramLayers: []int{1, 2}, EngramRows: 256, EngramHeadDim: 32,
+	},
 }
 
 // Presets lists what Write can make.
-func Presets() []Preset { return slices.Clone(presets) }
+func Presets() []Preset {
+	return slices.DeleteFunc(slices.Clone(presets), func(p Preset) bool { return p.What == "" })
+}
 
 // find returns the preset of a name.
 func find(name string) (*Preset, error) {
-	var names []string
 	for i := range presets {
 		if presets[i].Name == name {
 			return &presets[i], nil
 		}
-		names = append(names, presets[i].Name)
+	}
+	var names []string
+	for _, p := range Presets() {
+		names = append(names, p.Name)
 	}
 	return nil, fmt.Errorf("preset %q: use %s", name, strings.Join(names, ", "))
 }

@@ -31,7 +31,7 @@ const (
 )
 
 // normal maps a rank to the magnitude of a standard normal value: the middle of one of 32,768 slices of equal
-// probability. The largest is 4.17.
+// probability. The largest is 4.32.
 func normal() []float32 {
 	q := make([]float32, ranks)
 	for r := range q {

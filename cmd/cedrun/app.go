@@ -90,6 +90,9 @@ func (con *console) action(args int, body func(c *cli.Context) error) cli.Action
 			return err
 		}
 		con.noSelfTest = c.Bool("no-self-test")
+		if err := con.readWarming(c); err != nil {
+			return err
+		}
 		return body(c)
 	}
 }

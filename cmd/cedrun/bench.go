@@ -48,7 +48,7 @@ func (con *console) bench(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	o.Setup.NoSelfTest = con.noSelfTest
+	o.Setup.NoSelfTest, o.Setup.HugePages = con.noSelfTest, con.hugePages
 	o.Progress = func(done, of int) { con.show("run %d of %d", done+1, of) }
 	o.Warn = func(what string) { con.log.Warn().Msg(what) }
 	f, err := con.openFiles(c)
@@ -57,6 +57,9 @@ func (con *console) bench(c *cli.Context) error {
 	}
 	if !c.IsSet("contexts") {
 		o.Contexts = fitting(o.Contexts, f.Config.MaxPositions, o.Steps)
+	}
+	if err := con.warm(f, o.Setup); err != nil {
+		return closing(f, err)
 	}
 	con.show("warming up")
 	r, err := bench.Run(c.Context, f, o)

@@ -35,7 +35,7 @@ func chatCommand(con *console) *cli.Command {
 			stringFlag(groupInput, "system", "", "begin with this system message `TEXT`"),
 			stringFlag(groupInput, "messages", "", "begin with the conversation in `FILE.json`, as /save writes it and generate reads it"),
 			boolFlag(groupInput, "keep-reasoning", "leave earlier reasoning in the prompt; without it the template drops it, and the turns after are computed anew"),
-		}, thinkingFlags(), sampleFlags(), []cli.Flag{
+		}, thinkingFlags(), sampleFlags(), warmFlags(), []cli.Flag{
 			intFlag(groupCompute, "context", 0, 1, "8192, or what the model takes", "room for `N` tokens of conversation"),
 			prefillFlag(model.Replay.String(), "replay"),
 		}, computeFlags(), []cli.Flag{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
+
+	"cedrun/runtime/engine"
 )
 
 // console is where a command reads and writes.
@@ -25,6 +28,9 @@ type console struct {
 	interrupts func() (<-chan os.Signal, func()) // for commands that outlive Ctrl-C
 
 	noSelfTest bool
+	hugePages  bool
+	warming    engine.Warming
+	ctx        context.Context // of the command: cancelled by Ctrl-C
 
 	mu       sync.Mutex // of progress, which the engine's goroutine draws too
 	progress bool       // a progress line stands on stderr

@@ -12,7 +12,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/engine"
+	"cedrun/runtime/plan"
+	"cedrun/runtime/residency"
 	"cedrun/testdata/demo"
 )
 
@@ -41,7 +44,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 		}
 	}
 	began := time.Now()
-	f, err := engine.OpenFiles(src, c.Bool("no-map"), cache)
+	f, err := engine.OpenFiles(src, checkpoint.Options{NoMap: c.Bool("no-map"), HugePages: con.hugePages}, cache)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +67,13 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	}
 	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.Buffers.KV).Int64("windows", p.Buffers.Windows).Int64("step", p.Buffers.Step).
 		Int("kv_tokens", p.KVTokens).Int64("available", p.Available).Stringer("backend", setup.Backend).Msg("plan, in bytes")
-	setup.NoSelfTest = con.noSelfTest
+	if p.Shortage != "" {
+		con.log.Warn().Msg(p.Shortage)
+	}
+	setup.NoSelfTest, setup.HugePages = con.noSelfTest, con.hugePages
+	if err := con.warm(f, setup); err != nil {
+		return nil, err
+	}
 	i, err := engine.Start(f, setup)
 	if err != nil {
 		return nil, err
@@ -75,6 +84,43 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 		con.log.Info().Int64("us", t.Took.Microseconds()).Bool("model", t.Model).Bool("skipped", setup.NoSelfTest).Msg("self-test")
 	}
 	return i, nil
+}
+
+// warm brings weights into memory, as the flags say, and shows how it gets on.
+func (con *console) warm(f *engine.Files, setup engine.Setup) error {
+	o := con.warming
+	o.Report = func(done, total int64) {
+		con.show("reading weights: %s of %s", plan.GB(done), plan.GB(total))
+	}
+	began := time.Now()
+	w, err := f.Warm(con.ctx, setup, o)
+	con.clear()
+	if con.ctx.Err() != nil {
+		return errInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	con.log.Info().Stringer("mode", o.Mode).Int64("read", w.Read).Int64("locked", w.Locked).Bool("experts", w.Experts).
+		Int64("us", time.Since(began).Microseconds()).Msg("weights in memory")
+	return nil
+}
+
+// readWarming reads what flags say about pages.
+func (con *console) readWarming(c *cli.Context) (err error) {
+	con.ctx, con.hugePages = c.Context, c.Bool("huge-pages")
+	if why := residency.HugePagesOff(os.DirFS("/")); con.hugePages && why != "" {
+		if con.hugePages = false; c.IsSet("huge-pages") {
+			con.log.Warn().Msg("--huge-pages: " + why)
+		}
+	}
+	con.warming.Lock = c.Bool("lock")
+	if name := c.String("warm"); name != "" {
+		if con.warming.Mode, err = engine.ParseWarm(name); err != nil {
+			return fmt.Errorf("--warm %w", err)
+		}
+	}
+	return nil
 }
 
 // backend reads --backend. auto is the CPU in a build without CUDA.

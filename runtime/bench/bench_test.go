@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/engine"
 	"cedrun/runtime/model"
 )
 
 func measure(t *testing.T, name string, opt Options) *Report {
 	t.Helper()
-	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/" + name}, false, "")
+	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/" + name}, checkpoint.Options{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,7 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 		"nothing to measure": {Repeat: 1},
 		"this model takes":   {Repeat: 1, Steps: 2, Fill: []int{1 << 30}, Batches: []int{1}},
 	} {
-		f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/base"}, false, "")
+		f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/base"}, checkpoint.Options{}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 }
 
 func TestACancelledRunEnds(t *testing.T) {
-	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/base"}, false, "")
+	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/base"}, checkpoint.Options{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,18 +5,22 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"cedrun/runtime/residency"
 )
 
 const (
-	alignment = 64      // cache line, and the widest vector register
-	slabSize  = 1 << 20 // small tensors share slabs
+	alignment = 64       // cache line, and the widest vector register
+	slabSize  = 32 << 20 // tensors share slabs, so that huge pages fit them
 )
 
 // memory hands out anonymous memory outside the Go heap: tensors are large, live until Close and are
 // read by native code.
 type memory struct {
+	huge     bool // ask for huge pages
 	mu       sync.Mutex
 	mappings [][]byte
 	slab     []byte // rest of the current slab
@@ -33,7 +37,11 @@ func (m *memory) alloc(n int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n > slabSize/4 {
-		return m.mapAnonymous(n)
+		b, err := m.mapAnonymous(n)
+		if err != nil {
+			return nil, err
+		}
+		return b[:n:n], nil
 	}
 	padded := (n + alignment - 1) &^ (alignment - 1)
 	if padded > int64(len(m.slab)) {
@@ -48,12 +56,22 @@ func (m *memory) alloc(n int64) ([]byte, error) {
 	return b, nil
 }
 
+// mapAnonymous maps n bytes or more. With huge pages the address is a multiple of theirs, so that they back the whole.
 func (m *memory) mapAnonymous(n int64) ([]byte, error) {
-	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	room := n
+	if m.huge {
+		room = (n+residency.HugePage-1)/residency.HugePage*residency.HugePage + residency.HugePage
+	}
+	b, err := unix.Mmap(-1, 0, int(room), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, fmt.Errorf("allocate %d bytes: %w", n, err)
 	}
 	m.mappings = append(m.mappings, b)
+	if m.huge {
+		at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+		_ = residency.HugePages(at, len(b)) // advice: small pages do as well
+		b = b[-at%residency.HugePage:]
+	}
 	return b, nil
 }
 

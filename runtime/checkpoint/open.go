@@ -15,6 +15,8 @@ import (
 type Options struct {
 	// NoMap reads tensors into anonymous memory at first use, and table rows one by one.
 	NoMap bool
+	// HugePages asks for huge pages behind anonymous memory.
+	HugePages bool
 	// Ignore lists patterns (path.Match, * does not cross a '/') of tensor names that Check passes over.
 	Ignore []string
 }
@@ -78,7 +80,7 @@ func OpenFS(fsys fs.FS, opts Options) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded checkpoint: %w", err)
 	}
-	c := &Checkpoint{dir: "embedded checkpoint", opts: opts}
+	c := &Checkpoint{dir: "embedded checkpoint", opts: opts, memory: memory{huge: opts.HugePages}}
 	return c.load(x, func(name string) (shard, error) {
 		f, err := fsys.Open(name)
 		if err != nil {
@@ -101,7 +103,7 @@ func OpenFS(fsys fs.FS, opts Options) (*Checkpoint, error) {
 }
 
 func open(dir string, x *index, opts Options) (*Checkpoint, error) {
-	c := &Checkpoint{dir: dir, opts: opts}
+	c := &Checkpoint{dir: dir, opts: opts, memory: memory{huge: opts.HugePages}}
 	c, err := c.load(x, func(name string) (shard, error) {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {

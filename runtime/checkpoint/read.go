@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrNoTensor is wrapped by errors about a name that the checkpoint does not contain.
@@ -44,6 +47,28 @@ func (c *Checkpoint) Tensor(name string) (Tensor, bool) {
 
 // Mapped reports whether the shards are mapped files that Bytes returns in place.
 func (c *Checkpoint) Mapped() bool { return len(c.shards) > 0 && c.shards[0].mapped }
+
+// InPlace reports whether Bytes returns whole tensors without reading them: of mapped and of embedded shards.
+func (c *Checkpoint) InPlace() bool { return len(c.shards) > 0 && c.shards[0].data != nil }
+
+// Observable reports whether the system tells which pages of mapped shards are in memory: of files that this process
+// owns or may write.
+func (c *Checkpoint) Observable() bool {
+	for i := range c.shards {
+		s := &c.shards[i]
+		if !s.mapped {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(s.file.Fd()), &st); err != nil {
+			return false
+		}
+		if euid := os.Geteuid(); euid != 0 && int(st.Uid) != euid && unix.Access(s.file.Name(), unix.W_OK) != nil {
+			return false
+		}
+	}
+	return true
+}
 
 // MapRefused is the reason why shards that should be mapped are not, or nil.
 func (c *Checkpoint) MapRefused() error { return c.mapErr }

@@ -82,8 +82,10 @@ type Setup struct {
 	Chunk    int  // prefill rows of a step; 0 = 256
 	Outputs  int  // rows of a step that may want logits; 0 = one per slot
 	KVTokens int  // tokens of KV cache in all; 0 = Slots * Context
-	NoMap    bool
-	CacheDir string // for derived Engram maps; "" = none
+	// HugePages asks for huge pages behind caches and step buffers and, without mapping, weights.
+	HugePages bool
+	NoMap     bool
+	CacheDir  string // for derived Engram maps; "" = none
 	// Observe, if set, is told of every step on the engine's goroutine; Trace records what the stream runs, and is the
 	// observer's to read and reset.
 	Observe func(Step)
@@ -101,10 +103,11 @@ type Files struct {
 	Report     *checkpoint.Report
 	Profile    prompt.Profile
 	rows       model.RowSource
+	warmed     bool // Warm has read all experts
 }
 
 // OpenFiles opens and checks a checkpoint: config, census, tokenizer, Engram map. Nothing is computed yet.
-func OpenFiles(src Source, noMap bool, cacheDir string) (*Files, error) {
+func OpenFiles(src Source, o checkpoint.Options, cacheDir string) (*Files, error) {
 	if err := src.check(); err != nil {
 		return nil, err
 	}
@@ -121,9 +124,9 @@ func OpenFiles(src Source, noMap bool, cacheDir string) (*Files, error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(src.Dir, "config.json"), err)
 	}
 	if src.FS != nil {
-		f.Checkpoint, err = checkpoint.OpenFS(src.FS, checkpoint.Options{})
+		f.Checkpoint, err = checkpoint.OpenFS(src.FS, o)
 	} else {
-		f.Checkpoint, err = checkpoint.Open(src.Dir, checkpoint.Options{NoMap: noMap})
+		f.Checkpoint, err = checkpoint.Open(src.Dir, o)
 	}
 	if err != nil {
 		return nil, err
@@ -232,7 +235,7 @@ type Instance struct {
 
 // Open opens a checkpoint and starts an engine on it.
 func Open(src Source, setup Setup) (*Instance, error) {
-	f, err := OpenFiles(src, setup.NoMap, setup.CacheDir)
+	f, err := OpenFiles(src, checkpoint.Options{NoMap: setup.NoMap, HugePages: setup.HugePages}, setup.CacheDir)
 	if err != nil {
 		return nil, err
 	}
@@ -279,10 +282,12 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := model.New(s, f.Checkpoint, f.Config, f.rows, model.Options{
+	o := model.Options{
 		Slots: setup.Slots, Context: setup.Context, KVTokens: setup.KVTokens, StepRows: setup.Chunk + setup.Slots,
-		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize,
-	})
+		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize, HugePages: setup.HugePages,
+	}
+	f.residence(load, &o)
+	m, err := model.New(s, f.Checkpoint, f.Config, f.rows, o)
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)

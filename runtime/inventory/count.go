@@ -72,7 +72,7 @@ type Inventory struct {
 func Count(c *config.Config) *Inventory {
 	v := &Inventory{Active: newActive(c)}
 	for _, s := range checkpoint.Expected(c) {
-		n, part := parameters(&s), partOf(&s)
+		n, part := parameters(&s), PartOf(&s)
 		p := &v.Parts[part]
 		p.Tensors++
 		p.Parameters += n
@@ -139,7 +139,8 @@ func formatOf(s *checkpoint.Spec, d checkpoint.DType) Format {
 	return Other
 }
 
-func partOf(s *checkpoint.Spec) Part {
+// PartOf is the part of a tensor of the census.
+func PartOf(s *checkpoint.Spec) Part {
 	switch s.Role {
 	case checkpoint.Draft:
 		return Draft

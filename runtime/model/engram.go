@@ -12,12 +12,13 @@ type lookups struct {
 	hist []int32   // compressed ids of a span and what they look back at
 }
 
-// lookUp finds the Engram rows of the whole step.
+// lookUp finds the Engram rows of the whole step and starts reading those that are not in memory.
 func (p *pass) lookUp() {
 	c, u := &p.cfg.Engram, &p.lookups
 	if len(c.Layers) == 0 {
 		return
 	}
+	p.waitForRows()
 	if u.ids == nil {
 		u.ids = make([][]int64, len(c.Layers))
 	}
@@ -34,6 +35,7 @@ func (p *pass) lookUp() {
 			u.ids[k] = p.engram.AppendRows(u.ids[k], l, u.hist[:from], u.hist[from:])
 		}
 	}
+	p.fetchRows()
 }
 
 // engramUpdate adds the n-gram memory to the streams (spec 4.12).
@@ -48,7 +50,7 @@ func (p *pass) engramUpdate(l int, w *engramWeights) error {
 		MaxRows: uint32(p.opt.StepRows), Cols: uint32(cols), Dim: uint32(c.Engram.HeadDim),
 	}
 	if w.table == 0 {
-		if err := p.stage(l, ids); err != nil {
+		if err := p.stage(w.fetch); err != nil {
 			return err
 		}
 		for i := range ids {
@@ -72,24 +74,4 @@ func (p *pass) engramUpdate(l int, w *engramWeights) error {
 		Rows: p.in.addr, KV: p.ws.ekv, QWeight: w.q.addr, KWeight: w.k.addr, WeightFormat: w.q.format, H: p.ws.h,
 		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult), Eps: c.NormEps,
 	})
-}
-
-// stage reads table rows that are not mapped into stream memory.
-func (p *pass) stage(l int, ids []int64) error {
-	dim := p.cfg.Engram.HeadDim
-	for _, part := range []struct {
-		name  string
-		bytes int
-		dst   ced.Addr
-	}{{"embed.weight", dim, p.ws.staged}, {"embed.scale", dim / 32, p.ws.stagedScl}} {
-		name := fmt.Sprintf("layers.%d.engram.%s", l, part.name)
-		buf := make([]byte, len(ids)*part.bytes)
-		if err := p.ck.ReadRows(name, part.bytes, ids, buf); err != nil {
-			return err
-		}
-		if err := p.s.Upload(part.dst, buf); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -15,7 +15,11 @@ import (
 // openModel puts a checkpoint below testdata on a CPU stream.
 func openModel(t testing.TB, dir string, o checkpoint.Options, opt Options) *Model {
 	t.Helper()
-	dir = "../../testdata/" + dir
+	return openModelAt(t, "../../testdata/"+dir, o, opt)
+}
+
+func openModelAt(t testing.TB, dir string, o checkpoint.Options, opt Options) *Model {
+	t.Helper()
 	c, err := config.Load(dir + "/config.json")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +66,7 @@ func sequence(t testing.TB, m *Model, mode Prefill, prompt, reserve int) *Sequen
 func ids(n int) []int32 {
 	v := make([]int32, n)
 	for i := range v {
-		v[i] = int32(3 + i*7%200)
+		v[i] = int32(3 + i*7%50)
 	}
 	return v
 }

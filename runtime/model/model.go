@@ -7,6 +7,7 @@ import (
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
 	"cedrun/runtime/kv"
+	"cedrun/runtime/residency"
 )
 
 // RowSource finds the Engram table rows of tokens. Implemented by package engram.
@@ -27,6 +28,10 @@ type Options struct {
 	StepRows  int // rows of a step
 	Outputs   int // rows of a step that may want logits; 0 = StepRows
 	DraftRows int // rows beyond the window that a ring keeps, and draft rows an open group keeps
+	// Prefetch reads experts and table rows ahead that are not in memory: for mapped weights that were not all read
+	// before. Stays says that what is in memory is there for good, because everything fits; Warmed that all experts are.
+	Prefetch, Stays, Warmed bool
+	HugePages               bool // ask for huge pages behind caches and step buffers of a host stream
 	// StaleIndexKeys reproduces the upstream decode quirk (spec D1), for comparison with its goldens only.
 	StaleIndexKeys bool
 }
@@ -96,6 +101,7 @@ func (m *Model) FreeTokens() int { return m.pool.Free() * kv.PageTokens }
 
 // Close frees the model's stream memory; the stream and the checkpoint stay open.
 func (m *Model) Close() {
+	m.waitForRows()
 	for _, a := range m.owned {
 		m.s.Free(a)
 	}
@@ -104,10 +110,14 @@ func (m *Model) Close() {
 
 func (m *Model) alloc(n int) (ced.Addr, error) {
 	a, err := m.s.Alloc(max(n, 64))
-	if err == nil {
-		m.owned = append(m.owned, a)
+	if err != nil {
+		return 0, err
 	}
-	return a, err
+	m.owned = append(m.owned, a)
+	if m.opt.HugePages && m.s.Host() {
+		_ = residency.HugePages(uintptr(a), n) // advice: small pages do as well
+	}
+	return a, nil
 }
 
 func (m *Model) upload(b []byte) (ced.Addr, error) {

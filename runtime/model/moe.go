@@ -35,6 +35,9 @@ func (p *pass) moe(l int, w *layerWeights) error {
 		return err
 	}
 	p.mark(plan.PartExperts, l)
+	if err := p.fetchExperts(l); err != nil {
+		return err
+	}
 	a := p.expertArgs(w, p.in.addr)
 	if err := p.s.ExpertGEMM(&a); err != nil {
 		return err

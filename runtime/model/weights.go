@@ -33,7 +33,8 @@ type compressor struct {
 type indexer struct{ wqB, weights linear }
 
 type engramWeights struct {
-	table, scales ced.Addr // 0 when the table is not mapped: rows are then staged by the host
+	table, scales ced.Addr // 0 when the table is not in place: rows are then staged by the host
+	fetch         *rowFetch
 	rows          int
 	wkv           linear
 	q, k          vector
@@ -52,6 +53,7 @@ type layerWeights struct {
 	bias, biasVL                     vector
 	experts                          ced.Addr // ced.Expert per routed expert
 	shared                           ced.Expert
+	pages                            *expertPages // nil: nothing to read ahead
 }
 
 type weights struct {
@@ -66,16 +68,17 @@ type loader struct {
 	err error
 }
 
-func (l *loader) bytes(name string) ced.Addr {
+func (l *loader) bytes(name string) ced.Addr { return ced.HostAddr(l.data(name)) }
+
+func (l *loader) data(name string) []byte {
 	if l.err != nil {
-		return 0
+		return nil
 	}
 	b, err := l.ck.Bytes(name)
 	if err != nil {
 		l.err = fmt.Errorf("load %s: %w", name, err)
-		return 0
 	}
-	return ced.HostAddr(b)
+	return b
 }
 
 func (l *loader) tensor(name string) (checkpoint.Tensor, bool) {
@@ -127,6 +130,9 @@ func (l *loader) hyper(stem string) hyper {
 	return hyper{l.bytes(stem + "_fn"), l.bytes(stem + "_base"), l.bytes(stem + "_scale")}
 }
 
+// expertTensors are the parts of an expert.
+var expertTensors = []string{"w1.weight", "w1.scale", "w3.weight", "w3.scale", "w2.weight", "w2.scale"}
+
 func (l *loader) expert(stem string) ced.Expert {
 	a := func(n string) ced.Addr { return l.bytes(stem + n) }
 	return ced.Expert{
@@ -135,8 +141,8 @@ func (l *loader) expert(stem string) ced.Expert {
 	}
 }
 
-func (l *loader) layer(c *config.Config, s config.Layer, i int) layerWeights {
-	p := fmt.Sprintf("layers.%d.", i)
+func (m *Model) layerWeights(l *loader, s config.Layer, i int) layerWeights {
+	c, p := m.cfg, fmt.Sprintf("layers.%d.", i)
 	a := p + "attn."
 	w := layerWeights{
 		attnNorm: l.vector(p + "attn_norm.weight"), ffnNorm: l.vector(p + "ffn_norm.weight"),
@@ -171,9 +177,10 @@ func (l *loader) layer(c *config.Config, s config.Layer, i int) layerWeights {
 		if t, ok := l.tensor(e + "embed.weight"); ok {
 			w.engram.rows = int(t.Shape[0])
 		}
-		if l.ck.Mapped() {
+		if m.inPlace() {
 			w.engram.table, w.engram.scales = l.bytes(e+"embed.weight"), l.bytes(e+"embed.scale")
 		}
+		w.engram.fetch = m.newRowFetch(l, e)
 	}
 	return w
 }
@@ -183,10 +190,19 @@ func (m *Model) load() error {
 	l, c := &loader{ck: m.ck}, m.cfg
 	m.w.embed, m.w.head, m.w.norm = l.linear("embed"), l.linear("head"), l.vector("norm.weight")
 	for i, s := range m.schedule {
-		w := l.layer(c, s, i)
+		w := m.layerWeights(l, s, i)
 		table := make([]ced.Expert, c.Experts)
+		var tensors [][][]byte
 		for e := range table {
-			table[e] = l.expert(fmt.Sprintf("layers.%d.ffn.experts.%d.", i, e))
+			stem := fmt.Sprintf("layers.%d.ffn.experts.%d.", i, e)
+			table[e] = l.expert(stem)
+			if m.opt.Prefetch && !(m.opt.Warmed && m.opt.Stays) && m.inPlace() {
+				var parts [][]byte
+				for _, n := range expertTensors {
+					parts = append(parts, l.data(stem+n))
+				}
+				tensors = append(tensors, parts)
+			}
 		}
 		if l.err != nil {
 			return l.err
@@ -194,6 +210,9 @@ func (m *Model) load() error {
 		var err error
 		if w.experts, err = m.upload(bytesOf(table)); err != nil {
 			return fmt.Errorf("layer %d: expert table: %w", i, err)
+		}
+		if tensors != nil {
+			w.pages = newExpertPages(tensors, m.opt.StepRows*c.ExpertsPerToken, !m.ck.Observable())
 		}
 		m.w.layers = append(m.w.layers, w)
 	}

@@ -48,6 +48,26 @@ func Place(c *config.Config, w Weights, s Setup, threads int, have int64) *Memor
 	return m
 }
 
+// Shortage says what experts that do not fit into memory mean for a token; empty when all fit or nothing is known.
+func (m *Memory) Shortage(c *config.Config) string {
+	if m.Have == 0 || m.ExpertsHeld == m.Weights.Experts {
+		return ""
+	}
+	token := 0.
+	Decode(c, 1, 0, func(k Call, times float64) {
+		if k.Kernel == Experts {
+			token += times * k.Bytes() * (1 - m.ExpertShare)
+		}
+	})
+	what := fmt.Sprintf("%s of memory are free; buffers and what every token reads take %s, which leaves room for %s of %s of experts (%.0f %%)",
+		GB(m.Have), GB(m.Need()), GB(m.ExpertsHeld), GB(m.Weights.Experts), 100*m.ExpertShare)
+	if over := m.Need() - m.Have; over > 0 {
+		what = fmt.Sprintf("%s of memory are free, but buffers and what every token reads take %s", GB(m.Have), GB(m.Need()))
+		token += float64(over)
+	}
+	return fmt.Sprintf("%s: each token will read about %s from disk, %.2g s at 3 GB/s; cedrun plan measures this disk and predicts the speed", what, GB(int64(token)), token/3e9)
+}
+
 // FitError is a wish that the memory does not hold.
 type FitError struct {
 	Need, Have int64

@@ -132,7 +132,8 @@ type Load struct {
 	Read      int64 // of them, bytes that are read into memory instead of paged in from mapped files on demand
 	Buffers   Buffers
 	KVTokens  int
-	Available int64 // bytes of memory that can be had without swapping; 0 = unknown
+	Available int64  // bytes of memory that can be had without swapping; 0 = unknown
+	Shortage  string // what to know when memory is smaller than the weights; empty when it is not
 }
 
 // Need is the memory that opening is sure to use.

@@ -2,11 +2,13 @@ package machine
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/plan"
 )
 
 // Rates are what the threads of a stream can do together: the limits of this machine.
@@ -20,7 +22,7 @@ type Rates struct {
 func (r Rates) Multiply() float64 { return max(r.BF16, r.F32) }
 
 const (
-	probeBytes = 1 << 30 // many times any cache that one program may have for itself
+	probeBytes = 1 << 30 // many times any cache that one program may have for itself; a quarter of a smaller memory
 	probeCalls = 128     // of a multiplying loop, in all; some 50 ms on one core
 )
 
@@ -30,11 +32,15 @@ type Prober struct {
 	data []byte
 }
 
-// NewProber takes 1 GiB of memory, in huge pages where the system gives them.
+// NewProber takes 1 GiB of memory or a quarter of what is free, in huge pages where the system gives them.
 func NewProber(s *ced.Stream) (*Prober, error) {
-	data, err := unix.Mmap(-1, 0, probeBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	size := probeBytes
+	if have := plan.Available(os.DirFS("/")); have > 0 {
+		size = int(min(probeBytes, have/4))
+	}
+	data, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("measure memory: %d bytes: %w", probeBytes, err)
+		return nil, fmt.Errorf("measure memory: %d bytes: %w", size, err)
 	}
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // slower without
 	p := &Prober{s: s, data: data}

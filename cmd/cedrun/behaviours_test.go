@@ -120,6 +120,7 @@ func TestEveryCommandRunsWithItsDefaults(t *testing.T) {
 		"plan":       {"", []string{"-m", dir}},
 		"bench":      {"", []string{"-m", dir, "--repeat", "1"}},
 		"completion": {"", []string{"bash"}},
+		"synth":      {"", []string{"--preset", "tiny", "--out", t.TempDir()}},
 	}
 	for _, c := range newApp(newConsole(strings.NewReader(""), io.Discard, io.Discard)).Commands {
 		t.Run(c.Name, func(t *testing.T) {

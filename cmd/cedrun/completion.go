@@ -20,9 +20,11 @@ var zshCompletion string
 // flagValues are the values of flags that take one of a few.
 var flagValues = map[string]string{
 	"backend":   "auto cpu cuda ref",
+	"cache":     "exact any off",
 	"effort":    "low high max",
 	"log-level": "trace debug info warn error disabled",
 	"prefill":   "exact cone replay",
+	"preset":    "bench-s bench-m layer",
 }
 
 func completionCommand(con *console) *cli.Command {

@@ -19,7 +19,7 @@ import (
 
 const module = "cedrun"
 
-// heights ranks the packages that stand on the native library. Dependencies point downwards only: cmd -> server -> engine
+// heights ranks the packages that stand on the native library. Dependencies point downwards only: cmd -> serve -> engine
 // -> model -> ced. Everything else under runtime/ is bookkeeping that builds and tests without it.
 var heights = map[string]int{
 	"cuda":             1,
@@ -30,7 +30,7 @@ var heights = map[string]int{
 	"runtime/engine":   3,
 	"runtime/bench":    4,
 	"runtime/eval":     4,
-	"runtime/server":   4,
+	"runtime/serve":    4,
 }
 
 const program = 5 // cmd, bench, tools

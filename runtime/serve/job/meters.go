@@ -1,0 +1,48 @@
+package job
+
+import "cedrun/runtime/serve/metrics"
+
+// meters are the metrics of what a Runner does.
+type meters struct {
+	queued, first, between, whole                                       metrics.Histogram
+	prompt, cached, written, reasoning, ended, refused, prefill, decode metrics.Counter
+}
+
+var (
+	longTimes  = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000}
+	shortTimes = []float64{0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 3, 10}
+)
+
+func newMeters(s *metrics.Set) meters {
+	return meters{
+		queued:    s.Histogram("cedrun_queue_seconds", "Time from arrival to a place in the engine, by text.", longTimes),
+		first:     s.Histogram("cedrun_time_to_first_token_seconds", "Time from arrival to the first token, by text.", longTimes),
+		between:   s.Histogram("cedrun_inter_token_seconds", "Time between tokens of a text.", shortTimes),
+		whole:     s.Histogram("cedrun_generation_seconds", "Time from arrival to the end, by text.", longTimes),
+		prompt:    s.Counter("cedrun_prompt_tokens_total", "Prompt tokens, cached ones included."),
+		cached:    s.Counter("cedrun_cached_tokens_total", "Prompt tokens whose KV cache was still there."),
+		written:   s.Counter("cedrun_generated_tokens_total", "Tokens written."),
+		reasoning: s.Counter("cedrun_reasoning_tokens_total", "Tokens written that are reasoning."),
+		ended:     s.Counter("cedrun_generations_total", "Texts ended, by reason.", "finish"),
+		refused:   s.Counter("cedrun_requests_refused_total", "Requests refused at admission, by reason.", "reason"),
+		prefill:   s.Counter("cedrun_prefill_seconds_total", "Time that texts spent in steps before their first token."),
+		decode:    s.Counter("cedrun_decode_seconds_total", "Time that texts spent in steps after their first token."),
+	}
+}
+
+// gauges shows the state of the engine and of the queue.
+func (r *Runner) gauges(s *metrics.Set) {
+	s.Gauge("cedrun_requests_running", "Texts that take part in steps.", func() float64 {
+		running, _ := r.Load()
+		return float64(running)
+	})
+	s.Gauge("cedrun_requests_waiting", "Texts that wait for a place.", func() float64 {
+		_, waiting := r.Load()
+		return float64(waiting)
+	})
+	s.Gauge("cedrun_kv_cache_tokens", "Tokens that the KV cache holds at most.", func() float64 { return float64(r.engine.Load().KVTokens) })
+	s.Gauge("cedrun_kv_cache_usage_ratio", "Share of the KV cache in use, idle conversations included.", func() float64 {
+		l := r.engine.Load()
+		return float64(l.KVInUse) / float64(max(l.KVTokens, 1))
+	})
+}

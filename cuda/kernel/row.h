@@ -37,15 +37,29 @@ inline void rms_norm(float *x, int n, uint64_t weight, uint32_t format, float ep
     x[i] = bf16_round(weight_at(weight, format, static_cast<size_t>(i)) * (x[i] * scale));
 }
 
-// Rotates the last rope_dim of n channels in place (spec 3.7).
-inline void rotate(float *x, int n, int rope_dim, const float *freqs, int32_t position) {
-  float *tail = x + (n - rope_dim);
-  for (int i = 0; i < rope_dim / 2; i++) {
+// The rotations of a position (spec 3.7), one a pair of channels.
+inline void rope_angles(const float *freqs, int pairs, int32_t position, float *cosine, float *sine) {
+  for (int i = 0; i < pairs; i++) {
     const double angle = static_cast<float>(position) * freqs[i];
-    const auto c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
-    const float e = tail[2 * i], o = tail[2 * i + 1];
-    tail[2 * i] = bf16_round(e * c - o * s);
-    tail[2 * i + 1] = bf16_round(e * s + o * c);
+    cosine[i] = static_cast<float>(std::cos(angle)), sine[i] = static_cast<float>(std::sin(angle));
+  }
+}
+
+// Rotates adjacent pairs of channels in place.
+inline void rotate_pairs(float *x, int pairs, const float *cosine, const float *sine) {
+  for (int i = 0; i < pairs; i++) {
+    const float e = x[2 * i], o = x[2 * i + 1];
+    x[2 * i] = bf16_round(e * cosine[i] - o * sine[i]);
+    x[2 * i + 1] = bf16_round(e * sine[i] + o * cosine[i]);
+  }
+}
+
+// Rotates the last rope_dim of n channels in place.
+inline void rotate(float *x, int n, int rope_dim, const float *freqs, int32_t position) {
+  for (int i = 0; i < rope_dim / 2; i++) {
+    float cosine, sine;
+    rope_angles(freqs + i, 1, position, &cosine, &sine);
+    rotate_pairs(x + (n - rope_dim) + 2 * i, 1, &cosine, &sine);
   }
 }
 

@@ -101,9 +101,15 @@ func stepBytes(c *config.Config, s Setup) int64 {
 }
 
 const (
-	indexTile   = 32 // rows that the CPU's indexer scores together
-	attendBlock = 64 // keys that attention takes together
+	indexTile    = 32    // rows that the CPU's indexer scores together
+	indexRowSpan = 8192  // scores that it keeps for each of them
+	indexSpan    = 65536 // and altogether
+	indexSlack   = 2048  // entries beside the best that its lists hold
+	attendBlock  = 64    // keys that attention takes together
 )
+
+// bestBytes is a list of the k best scores.
+func bestBytes(k int) int { return (k+indexSlack)*6 + k*4 }
 
 // WorkspaceBytes sums the workspaces of the CPU's kernels for a filled setup.
 func WorkspaceBytes(c *config.Config, s Setup, threads int) int64 {
@@ -111,8 +117,14 @@ func WorkspaceBytes(c *config.Config, s Setup, threads int) int64 {
 	if n := len(c.KVSources); n > 0 {
 		groups = kv.PagesFor(s.Context) * (kv.PageTokens / c.CompressRatios[c.KVSources[n-1]])
 	}
-	heads, block := (c.IndexHeads+3)/4*4, max(c.CandidateBlock, 1)
-	index := min(rows, indexTile) * (heads*(c.IndexHeadDim+c.IndexHeadDim/32+1)*4 + (groups+block+15)*2 + (groups/block+1)*2)
+	tile, heads := min(rows, indexTile), (c.IndexHeads+7)/8*8
+	query := heads * (2*c.IndexHeadDim + c.IndexHeadDim/32*8 + 12)
+	best := bestBytes(min(c.IndexTopK, groups))
+	if c.CandidateSource >= 0 {
+		best += bestBytes(min(c.CandidateTopKBlocks, groups/max(c.CandidateBlock, 1)+1))
+	}
+	scores := min(tile*(groups+c.CandidateBlock), max(tile*(indexRowSpan+c.CandidateBlock), indexSpan+c.CandidateBlock))
+	index := tile*(query+best) + scores*2
 	tiled := (c.Heads + 7) / 8 * 8
 	attend := threads * (attendBlock*(c.HeadDim+16) + tiled*(2*c.HeadDim+attendBlock+3)) * 4
 	assignments := rows * (c.ExpertsPerToken + 1)

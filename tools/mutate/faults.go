@@ -60,7 +60,7 @@ var faults = []fault{
 	}, conform("base")},
 	{"index queries not rotated", []edit{
 		{indexRef, "  rotate(out, dim, static_cast<int>(a.rope_dim), at<const float>(a.freqs), pos);\n", "  (void)pos;\n"},
-		{indexCPU, "rotate(x, dim, static_cast<int>(a.rope_dim), at<const float>(a.freqs),\n               at<const int32_t>(at<const ced_rows>(a.rows)->pos)[r]);", ""},
+		{indexCPU, "        rotate_pairs(x + dim - 2 * half, half, cosine, sine);\n", ""},
 	}, conform("base")},
 	{"one RoPE table for all layers", []edit{
 		{attention, "if m.schedule[l].CompressedRope() {", "if false {"},
@@ -81,7 +81,7 @@ var faults = []fault{
 	}, conform("base")},
 	{"top-k off by one", []edit{
 		{indexRef, "top_k(scores, seen, static_cast<int>(a.top_k), sel)", "top_k(scores, seen, static_cast<int>(a.top_k) - 1, sel)"},
-		{indexCPU, ": top_k(scores, n, k, sel);", ": top_k(scores, n, k - 1, sel);"},
+		{indexCPU, "best(std::min(a.top_k, a.max_groups))", "best(std::min(a.top_k, a.max_groups) - 1)"},
 	}, conform("base")},
 	{"ties to the highest index", []edit{
 		{selection, `    if (scores[i] < threshold || (scores[i] == threshold && ties == 0)) continue;
@@ -94,12 +94,14 @@ var faults = []fault{
 	}, conform("base")},
 	{"candidate blocks off by one", []edit{
 		{selection, "top_k(maxima, blocks, max_blocks, out)", "top_k(maxima, blocks, max_blocks - 1, out)"},
+		{indexCPU, "std::min(a.max_blocks, a.max_groups / a.block + 1)", "std::min(a.max_blocks - 1, a.max_groups / a.block + 1)"},
 	}, conform("base")},
 	{"candidates ignored", []edit{
 		{attention, "flag(s.CandidateSource), flag(s.Restricted)", "flag(s.CandidateSource), 0"},
 	}, conform("base")},
 	{"newest candidate block not pinned", []edit{
 		{selection, "  if (blocks > 0) maxima[blocks - 1] = kForced;  // the newest group is the last one seen\n", ""},
+		{indexCPU, "add(kForced, newest)", "add(kMasked, newest)"},
 	}, conform("base")},
 	{"window off by one", []edit{
 		{attention, "a.Window, a.RingRows, a.TopK = uint32(c.Window), ", "a.Window, a.RingRows, a.TopK = uint32(c.Window-1), "},

@@ -3,9 +3,8 @@
 using namespace ced;
 
 extern "C" uint64_t ced_csa2_index_workspace(const ced_stream *s, const ced_csa2_index_args *a) {
-  const uint64_t rows = kind_of(s) == CED_REF ? 1 : std::min(a->max_rows, kIndexTile);
   if (a->publish != 0 && a->block == 0) return 64;  // refused by the call itself
-  return std::max<uint64_t>(rows, 1) * IndexScratch(*a).row_bytes();
+  return kind_of(s) == CED_REF ? csa2_index_ref_workspace(*a) : csa2_index_cpu_workspace(*a);
 }
 
 extern "C" int ced_csa2_index(ced_stream *s, const ced_csa2_index_args *a, ced_err *err) {

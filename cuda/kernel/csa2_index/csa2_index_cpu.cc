@@ -1,256 +1,318 @@
 #include "kernel/csa2_index/csa2_index.h"
-#include "kernel/lanes.h"
 #include "num/quant.h"
 
 namespace ced {
-
-constexpr int kKeys = kLanes;  // keys scored together, one to an i32 lane
-constexpr int kHeadTile = 4;   // heads of a register tile
-constexpr int kChunk = 256;    // keys of a work item
-constexpr int kPairs = 16;     // channel pairs of a block of 32 channels
-
-// Sixteen decoded keys. A 32-bit word of a key's codes holds channels 8w .. 8w+7; step n of the word puts twice the
-// values of channels 8w+n and 8w+4+n into the two halves of the key's lane.
-struct KeyTile {
-  alignas(64) int16_t pairs[kMaxIndexDim / 2][2 * kKeys];
-  alignas(64) float scales[kMaxIndexDim / 32][kKeys];
-};
-
 namespace {
 
-// Twice the value of e2m1 codes 0..15: 0 1 2 3 4 6 8 12 and their negatives.
-template <int W>
-CED_INLINE i16<W> twice_e2m1(const i16<W> &code) {
-  typedef i16<W> V;
-  const V m = code & int16_t{7}, none = {};
-  const V past4 = where_less(V::of(int16_t{4}), m, m - int16_t{4}, none);
-  const V past6 = where_less(V::of(int16_t{6}), m, V::of(int16_t{2}), none);
-  const V sign = none - (code >> 3);
-  return ((m + past4 + past6) ^ sign) - sign;
-}
+constexpr uint32_t kTileRows = 32;  // rows of a step that are scored together
+constexpr int kChunk = 256;         // keys of a work item, of a row at least
+constexpr uint64_t kRowSpan = 8192, kLeastSpan = 65536;
+constexpr int kMostHeadTiles = static_cast<int>(kMaxIndexHeads) / kIndexHeads;
 
-// A pair of channels in every key's lane. One expression from scalar to vector: GCC builds i32<W>::of() by lanes here.
-template <int W>
-CED_INLINE i16<W> splat_pair(int32_t pair) {
-  i16<W> r;
-  for (int i = 0; i < 16 / W; i++) r.v[i] = (typename i16<W>::V)(typename i32<W>::V{} + pair);
-  return r;
-}
-
-struct DecodeKeys {
-  template <int W>
-  static CED_INLINE void run(const KvRow *rows, int dim, KeyTile *tile) {
-    for (int w = 0; w < dim / 8; w++) {
-      alignas(64) uint32_t word[kKeys];
-      for (int i = 0; i < kKeys; i++) memcpy(&word[i], rows[i].index_codes + 4 * w, 4);
-      const auto x = load<i16<W>>(word);
-      for (int n = 0; n < 4; n++) store(tile->pairs[4 * w + n], twice_e2m1((x >> (4 * n)) & int16_t{15}));
-    }
-    for (int b = 0; b < dim / 32; b++)
-      for (int i = 0; i < kKeys; i++) tile->scales[b][i] = e8m0_to_f32(rows[i].index_scales[b]);
+// The workspace: queries and lists of the best of a tile of rows, then scores of a span of groups, shared by as many
+// rows as there are.
+class Scratch {
+ public:
+  explicit Scratch(const ced_csa2_index_args &a)
+      : rows_(std::max(std::min(a.max_rows, kTileRows), 1u)),
+        block_(a.block),
+        base_(a.workspace),
+        heads((a.heads + uint64_t{kIndexHeads - 1}) / kIndexHeads * kIndexHeads),
+        dim(a.kv.index_dim),
+        best(std::min(a.top_k, a.max_groups)),
+        blocks(a.publish ? std::min(a.max_blocks, a.max_groups / a.block + 1) : 0) {
+    query_bytes_ = aligned(heads * (2 * dim + dim / 32 * 8 + 12));
+    best_bytes_ = aligned(Best::bytes(best));
+    block_bytes_ = blocks > 0 ? aligned(Best::bytes(blocks)) : 0;
+    const uint64_t all = padded(a.max_groups + uint64_t{a.block} + kTileKeys);
+    scores_ = std::min(rows_ * all, std::max(rows_ * padded(kRowSpan + a.block), kLeastSpan + a.block));
   }
+
+  uint64_t bytes() const { return rows_ * row_bytes() + aligned(scores_ * sizeof(Score)); }
+
+  IndexQuery query(int t) const {
+    const uint64_t words = at_row(t), offset = words + 2 * heads * dim;
+    const uint64_t scales = offset + heads * (dim / 32) * 4, w = scales + heads * (dim / 32) * 4;
+    return {at<int8_t>(words),
+            at<int32_t>(offset),
+            at<float>(scales),
+            at<float>(w),
+            at<int8_t>(words + heads * dim),
+            at<int32_t>(w + heads * 4),
+            at<float>(w + heads * 8),
+            false};
+  }
+  void *best_of(int t) const { return at<void>(at_row(t) + query_bytes_); }
+  void *blocks_of(int t) const { return at<void>(at_row(t) + query_bytes_ + best_bytes_); }
+
+  // With `rows` rows: scores of a row, and how many from one row's to the next.
+  int64_t span(int rows) const {
+    const int64_t n = stride(rows) - kTileKeys;
+    return blocks > 0 ? n / block_ * block_ : n;
+  }
+  int64_t stride(int rows) const { return static_cast<int64_t>(scores_) / rows / kTileKeys * kTileKeys; }
+  Score *scores(int t, int rows) const { return at<Score>(base_ + rows_ * row_bytes()) + t * stride(rows); }
+
+ private:
+  static uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+  static uint64_t padded(uint64_t keys) { return (keys + kTileKeys - 1) / kTileKeys * kTileKeys; }
+  uint64_t row_bytes() const { return query_bytes_ + best_bytes_ + block_bytes_; }
+  uint64_t at_row(int t) const { return base_ + static_cast<uint64_t>(t) * row_bytes(); }
+
+  uint64_t rows_, block_, base_, query_bytes_, best_bytes_, block_bytes_, scores_;
+
+ public:
+  const uint64_t heads, dim, best, blocks;  // padded heads, channels, lengths of the lists
 };
 
-// Scores of one query against the tile. q [heads][dim/2] pairs, q_scales [heads][dim/32] (a quarter of the scale,
-// for the doubled values of both sides), w [heads]; heads is a multiple of kHeadTile.
-struct ScoreKeys {
-  template <int W>
-  static CED_INLINE void run(const KeyTile *tile, const int32_t *q, const float *q_scales, const float *w,
-                             int heads, int dim, Score *out) {
-    f32<W> total = {};
-    for (int h = 0; h < heads; h += kHeadTile) {
-      f32<W> dot[kHeadTile] = {};
-      for (int b = 0; b < dim / 32; b++) {
-        i16<W> products[kHeadTile] = {};  // at most 16 of at most 144 in a lane
-        for (int p = b * kPairs; p < (b + 1) * kPairs; p++) {
-          const auto k = load<i16<W>>(tile->pairs[p]);
-          for (int i = 0; i < kHeadTile; i++) products[i] += k * splat_pair<W>(q[(h + i) * (dim / 2) + p]);
-        }
-        const auto key_scale = load<f32<W>>(tile->scales[b]);
-        for (int i = 0; i < kHeadTile; i++) {
-          const i32<W> both = bits_as<int32_t>(products[i]), one = ((both << 16) >> 16) + (both >> 16);
-          dot[i] += to_f32(one) * q_scales[(h + i) * (dim / 32) + b] * key_scale;
-        }
-      }
-      for (int i = 0; i < kHeadTile; i++)
-        total += round_bf16(larger(round_bf16(dot[i]), f32<W>{}) * w[h + i]);
-    }
-    uint16_t bits[kKeys];
-    store_bf16(bits, total);
-    for (int i = 0; i < kKeys; i++) out[i] = score_of(bits[i]);
-  }
-};
+// Rows of one tile and what has to be done for each. Scores are those of positions 0 .. scored-1, which are the groups
+// of an unrestricted row and the candidates of a restricted one.
+class Tile {
+ public:
+  Tile(const ced_csa2_index_args &args, const ScoreOps &ops) : a(args), ops_(ops), scratch_(args) {}
 
-// Rows of one tile and what has to be done for each.
-struct Tile {
-  const ced_csa2_index_args &a;
-  const IndexScratch scratch;
-  int64_t first = 0;
-  int rows = 0;
-  int32_t slot[kIndexTile], seen[kIndexTile];
-  int scored[kIndexTile];             // scores wanted: of all seen groups, of the candidates, or none
-  const int32_t *blocks[kIndexTile];  // restricted rows
-
-  explicit Tile(const ced_csa2_index_args &args) : a(args), scratch(args) {}
+  int rows() const { return rows_; }
 
   void open(int64_t from, int n) {
-    first = from, rows = n;
+    first_ = from, rows_ = n;
     const auto &all = *at<const ced_rows>(a.rows);
     for (int t = 0; t < n; t++) {
-      slot[t] = at<const int32_t>(all.slot)[from + t];
-      seen[t] = index_seen(a, from + t);
-      const bool everything = seen[t] <= static_cast<int32_t>(a.top_k) && a.scores == 0;
-      const bool all_blocks = !a.publish || seen[t] <= static_cast<int64_t>(a.max_blocks) * a.block;
-      scored[t] = everything && all_blocks ? 0 : seen[t];
-      if (!a.restrict_ || scored[t] == 0) continue;
-      const int blocks_seen = index_blocks(a, from + t, seen[t], &blocks[t]);
-      const int block = static_cast<int>(a.block);
-      scored[t] = blocks_seen == 0 ? 0
-                                   : (blocks_seen - 1) * block +
-                                         std::min(block, seen[t] - blocks[t][blocks_seen - 1] * block);
+      slot_[t] = at<const int32_t>(all.slot)[from + t];
+      seen_[t] = index_seen(a, from + t);
+      const bool everything = seen_[t] <= static_cast<int32_t>(a.top_k) && a.scores == 0;
+      const bool all_blocks = !a.publish || seen_[t] <= static_cast<int64_t>(a.max_blocks) * a.block;
+      scored_[t] = everything && all_blocks ? 0 : seen_[t];
+      if (a.restrict_ && scored_[t] > 0) {
+        const int listed = index_blocks(a, from + t, seen_[t], &blocks_[t]),
+                  block = static_cast<int>(a.block);
+        scored_[t] = listed == 0
+                         ? 0
+                         : (listed - 1) * block + std::min(block, seen_[t] - blocks_[t][listed - 1] * block);
+      }
+      query_[t] = scratch_.query(t);
+      best_[t].open(scratch_.best_of(t), static_cast<int>(scratch_.best), a.restrict_ ? kMasked : -1);
+      if (a.publish) best_blocks_[t].open(scratch_.blocks_of(t), static_cast<int>(scratch_.blocks), kMasked);
+    }
+    // Runs of rows of one sequence share their keys; restricted rows have keys of their own.
+    runs_ = 0;
+    for (int t = 0; t < n; t++) {
+      const bool joins = runs_ > 0 && !a.restrict_ && slot_[run_[runs_ - 1].t0] == slot_[t];
+      if (!joins) run_[runs_++] = {t, t, 0, 0};
+      run_[runs_ - 1].t1 = t + 1;
+      run_[runs_ - 1].keys = std::max(run_[runs_ - 1].keys, scored_[t]);
     }
   }
+
+  void process(ced_stream *s) {
+    const int head_tiles = static_cast<int>(scratch_.heads) / kIndexHeads;
+    parallel_for(s, rows_ * head_tiles, 8, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; i++)
+        prepare(static_cast<int>(i / head_tiles), static_cast<int>(i % head_tiles));
+    });
+    for (int t = 0; t < rows_; t++)
+      query_[t].folds =
+          ops_.folds && std::all_of(folds_[t], folds_[t] + head_tiles, [](bool f) { return f; });
+    const auto most = *std::max_element(scored_, scored_ + rows_);
+    const int64_t span = scratch_.span(rows_);
+    int64_t from = 0;
+    do {
+      score_span(s, static_cast<int>(from), static_cast<int>(std::min<int64_t>(span, most - from)));
+      from += span;
+      parallel_for(s, rows_, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t t = begin; t < end; t++) {
+          take(static_cast<int>(t), static_cast<int>(from - span), static_cast<int>(span));
+          if (from >= most) finish(static_cast<int>(t));
+        }
+      });
+    } while (from < most);
+  }
+
+ private:
+  struct Run {
+    int t0, t1, keys, first_chunk;
+  };
 
   // The group whose score is the i-th of row t.
   int32_t group(int t, int i) const {
     const int block = static_cast<int>(a.block);
-    return a.restrict_ ? blocks[t][i / block] * block + i % block : i;
+    return a.restrict_ ? blocks_[t][i / block] * block + i % block : i;
   }
 
-  // Rotates and quantises the query of row t.
-  void prepare(int t) const {
-    const int heads = static_cast<int>(a.heads), dim = static_cast<int>(a.kv.index_dim);
-    const int64_t r = first + t;
-    auto *pairs = scratch.codes<int32_t>(static_cast<uint64_t>(t));
-    float *scales = scratch.scales(static_cast<uint64_t>(t), a.kv.index_dim);
-    float *w = scratch.weights(static_cast<uint64_t>(t), a.kv.index_dim);
-    for (int h = 0; h < static_cast<int>(scratch.heads); h++) {
-      float x[kMaxIndexDim] = {};
-      w[h] = 0;
-      if (h < heads) {
-        load_row(at<const uint16_t>(a.q) + (r * heads + h) * dim, dim, x);
-        rotate(x, dim, static_cast<int>(a.rope_dim), at<const float>(a.freqs),
-               at<const int32_t>(at<const ced_rows>(a.rows)->pos)[r]);
-        w[h] = bf16_round(bf16_to_f32(at<const uint16_t>(a.w)[r * heads + h]) * a.scale);
+  // Rotates and quantises eight heads of row t's query.
+  void prepare(int t, int tile) {
+    folds_[t][tile] = true;
+    if (scored_[t] == 0) return;
+    const int dim = static_cast<int>(scratch_.dim), blocks = dim / 32,
+              half = static_cast<int>(a.rope_dim) / 2;
+    const int64_t r = first_ + t;
+    const IndexQuery &q = query_[t];
+    float cosine[kMaxIndexDim / 2], sine[kMaxIndexDim / 2];
+    rope_angles(at<const float>(a.freqs), half, at<const int32_t>(at<const ced_rows>(a.rows)->pos)[r], cosine,
+                sine);
+    for (int i = 0; i < kIndexHeads; i++) {
+      const int h = tile * kIndexHeads + i;
+      const bool real = h < static_cast<int>(a.heads);
+      float x[kMaxIndexDim] = {}, w = 0;
+      if (real) {
+        load_row(at<const uint16_t>(a.q) + (r * a.heads + h) * dim, dim, x);
+        rotate_pairs(x + dim - 2 * half, half, cosine, sine);
+        w = bf16_round(bf16_to_f32(at<const uint16_t>(a.w)[r * a.heads + h]) * a.scale);
       }
-      for (int b = 0; b < dim / 32; b++) {
-        uint8_t codes[32], scale;
-        fp4_quant_e8m0(x + 32 * b, codes, &scale);
-        scales[h * (dim / 32) + b] = e8m0_to_f32(scale) * 0.25f;
-        for (int p = 0; p < kPairs; p++) {
-          const int low = p / 4 * 8 + p % 4;
-          const auto twice = [&](int i) { return static_cast<int32_t>(2 * e2m1_to_f32(codes[i])); };
-          pairs[h * (dim / 2) + b * kPairs + p] =
-              static_cast<int32_t>((static_cast<uint32_t>(twice(low + 4)) << 16) | (twice(low) & 0xFFFF));
+      uint8_t codes[kMaxIndexDim], scales[kMaxIndexDim / 32];
+      int low = 255, high = 0;  // scales of blocks that are not zero
+      for (int b = 0; b < blocks; b++) {
+        fp4_quant_e8m0(x + 32 * b, codes + 32 * b, scales + b);
+        const bool zero =
+            std::all_of(codes + 32 * b, codes + 32 * b + 32, [](uint8_t c) { return (c & 7) == 0; });
+        if (zero) scales[b] = 0;
+        if (!zero) low = std::min<int>(low, scales[b]), high = std::max<int>(high, scales[b]);
+      }
+      const float base = high == 0 ? 0 : e8m0_to_f32(static_cast<uint8_t>(low)) * 0.25f, fold_w = w * base;
+      folds_[t][tile] &=
+          high == 0 || (high - low <= kMaxFold && moderate(base) && (w == 0 || moderate(fold_w)));
+      int total = 0;
+      for (int b = 0; b < blocks; b++) {
+        const int fold = scales[b] == 0 ? 0 : std::min(scales[b] - low, kMaxFold);
+        int sum = 0;
+        for (int word = 0; word < kBlockWords; word++) {
+          const auto place =
+              static_cast<size_t>(((tile * blocks + b) * kBlockWords + word) * kIndexHeads + i) * 4;
+          for (int c = 0; c < 4; c++) {
+            const int v = static_cast<int>(2 * e2m1_to_f32(codes[32 * b + word_channel(word, c)]));
+            q.words[place + c] = static_cast<int8_t>(v);
+            q.folded[place + c] = static_cast<int8_t>(v * (1 << fold));
+            sum += v;
+          }
         }
+        q.offset[h * blocks + b] = -kKeyOffset * sum;
+        q.scales[h * blocks + b] = scales[b] == 0 ? 0 : e8m0_to_f32(scales[b]) * 0.25f;
+        total += sum * (1 << fold);
       }
+      q.w[h] = w;
+      q.fold_offset[h] = -kFoldOffset * total;
+      q.fold_w[h] = fold_w;
     }
   }
 
-  // Scores [begin, end) of rows t0 .. t1-1, which share their keys.
-  void score(int t0, int t1, int begin, int end) const {
-    const int dim = static_cast<int>(a.kv.index_dim);
-    KeyTile keys;
-    for (int i = begin; i < end; i += kKeys) {
-      KvRow rows_of[kKeys];
-      for (int l = 0; l < kKeys; l++)  // lanes past the end repeat the last key
-        rows_of[l] = kv_row(a.kv, slot[t0], group(t0, std::min(i + l, end - 1)));
-      vectorised<DecodeKeys>(rows_of, dim, &keys);
-      for (int t = t0; t < t1; t++) {
-        const auto u = static_cast<uint64_t>(t);
-        if (scored[t] <= i) continue;
-        vectorised<ScoreKeys>(&keys, scratch.codes<int32_t>(u), scratch.scales(u, a.kv.index_dim),
-                              scratch.weights(u, a.kv.index_dim), static_cast<int>(scratch.heads), dim,
-                              scratch.scores(u) + i);
+  static bool moderate(float x) { return std::fabs(x) >= 0x1p-60f && std::fabs(x) <= 0x1p60f; }
+
+  // Scores positions [from, from+n) of all rows.
+  void score_span(ced_stream *s, int from, int n) {
+    int chunks = 0;
+    for (int i = 0; i < runs_; i++) {
+      run_[i].first_chunk = chunks;
+      chunks += (std::max(std::min(run_[i].keys - from, n), 0) + kChunk - 1) / kChunk;
+    }
+    const int64_t products =
+        int64_t{kChunk} * run_[0].t1 * static_cast<int64_t>(scratch_.heads * scratch_.dim);
+    parallel_for(s, chunks, (1 << 20) / products + 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t c = begin; c < end; c++) {
+        const Run *run = run_ + runs_ - 1;
+        while (run->first_chunk > c) run--;
+        const int i = from + static_cast<int>(c - run->first_chunk) * kChunk;
+        score(*run, from, i, std::min({i + kChunk, from + n, run->keys}));
       }
+    });
+  }
+
+  // Scores [begin, end) of a run's rows, whose buffers start at `from`.
+  void score(const Run &run, int from, int begin, int end) const {
+    const int dim = static_cast<int>(scratch_.dim);
+    KeyTile tile;
+    KvCursor cursor(a.kv, slot_[run.t0]);
+    for (int i = begin; i < end; i += kTileKeys) {
+      KvRow keys[kTileKeys];
+      for (int l = 0; l < kTileKeys; l++)  // places past the end repeat the last key
+        keys[l] = i + l < end ? cursor.row(group(run.t0, i + l)) : keys[l - 1];
+      bool words = false, folded = false;
+      for (int t = run.t0; t < run.t1; t++) (query_[t].folds ? folded : words) |= scored_[t] > i;
+      ops_.decode(keys, dim, words, folded, &tile);
+      for (int t = run.t0; t < run.t1; t++)
+        if (scored_[t] > i)
+          ops_.score(tile, query_[t], static_cast<int>(scratch_.heads), dim,
+                     scratch_.scores(t, rows_) + (i - from));
     }
   }
 
-  // Selection of a restricted row from its candidates' scores; fewer than top_k: groups outside follow, lowest first.
-  int restricted(int t, const Score *scores, int32_t *sel) const {
-    const int k = std::min(static_cast<int>(a.top_k), seen[t]);
-    const auto finite =
-        static_cast<int>(std::count_if(scores, scores + scored[t], [](Score s) { return s != kMasked; }));
-    if (finite >= k) {
-      top_k(scores, scored[t], k, sel);
-      for (int i = 0; i < k; i++) sel[i] = group(t, sel[i]);
-      return k;
+  // Picks from the scores of the n positions after `from`.
+  void take(int t, int from, int n) {
+    const int64_t r = first_ + t;
+    const Score *scores = scratch_.scores(t, rows_);
+    n = std::max(std::min(scored_[t] - from, n), 0);
+    best_[t].add(scores, n, from);
+    if (a.publish) {
+      const int block = static_cast<int>(a.block), newest = (scored_[t] - 1) / block;
+      const bool last = n > 0 && from + n == scored_[t];
+      add_blocks(scores, last ? newest * block - from : n, block, from / block, &best_blocks_[t]);
+      if (last) best_blocks_[t].add(kForced, newest);
     }
-    int spare = k - finite, n = 0, i = 0;
-    for (int32_t j = 0; n < k; j++) {
-      const bool listed = i < scored[t] && group(t, i) == j;
-      const bool candidate = listed && scores[i] != kMasked;
-      i += listed;
-      if (!candidate && spare == 0) continue;
-      spare -= !candidate;
-      sel[n++] = j;
-    }
-    return n;
-  }
-
-  void select(int t) const {
-    const int64_t r = first + t;
-    const Score *scores = scratch.scores(static_cast<uint64_t>(t));
-    const int n = scored[t], block = static_cast<int>(a.block), max_blocks = static_cast<int>(a.max_blocks);
-    int32_t *candidates = at<int32_t>(a.candidates) + r * max_blocks;
-    if (a.publish && n > 0) {
-      candidate_blocks(scores, n, block, max_blocks, scratch.maxima(static_cast<uint64_t>(t)), candidates);
-    } else if (a.publish) {
-      for (int b = 0; b < max_blocks; b++) candidates[b] = b * static_cast<int64_t>(block) < seen[t] ? b : -1;
-    }
-    int32_t *sel = at<int32_t>(a.sel) + r * a.top_k;
-    const int k = static_cast<int>(a.top_k);
-    const int picked = seen[t] <= k  ? top_k(nullptr, seen[t], k, sel)
-                       : a.restrict_ ? restricted(t, scores, sel)
-                                     : top_k(scores, n, k, sel);
-    std::fill(sel + picked, sel + k, -1);
     if (a.scores == 0) return;
     float *out = at<float>(a.scores) + r * a.score_stride;
-    std::fill(out, out + a.score_stride, score_value(kMasked));
+    if (from == 0) std::fill(out, out + a.score_stride, score_value(kMasked));
     for (int i = 0; i < n; i++) {
-      const int32_t j = group(t, i);
+      const int32_t j = group(t, from + i);
       if (static_cast<uint32_t>(j) < a.score_stride) out[j] = score_value(scores[i]);
     }
   }
+
+  void finish(int t) {
+    const int64_t r = first_ + t;
+    if (a.publish) {
+      const int max_blocks = static_cast<int>(a.max_blocks);
+      int32_t *candidates = at<int32_t>(a.candidates) + r * max_blocks;
+      if (scored_[t] == 0) {
+        for (int b = 0; b < max_blocks; b++)
+          candidates[b] = b * static_cast<int64_t>(a.block) < seen_[t] ? b : -1;
+      } else {
+        const int32_t *kept;
+        const int n = best_blocks_[t].finish(&kept);
+        std::fill(std::copy(kept, kept + n, candidates), candidates + max_blocks, -1);
+      }
+    }
+    int32_t *sel = at<int32_t>(a.sel) + r * a.top_k;
+    const int k = std::min(static_cast<int>(a.top_k), seen_[t]);
+    std::fill(sel + k, sel + a.top_k, -1);
+    if (k == seen_[t]) {
+      for (int j = 0; j < k; j++) sel[j] = j;
+      return;
+    }
+    const int32_t *picked;
+    const int n = best_[t].finish(&picked);
+    int i = 0, m = 0, spare = k - n;
+    // Of a restricted row fewer than k may be left: groups outside follow, lowest first.
+    for (int32_t j = 0; spare > 0; j++) {
+      const bool candidate = i < n && group(t, picked[i]) == j;
+      sel[m++] = j, i += candidate, spare -= !candidate;
+    }
+    while (i < n) sel[m++] = group(t, picked[i++]);
+  }
+
+  const ced_csa2_index_args &a;
+  const ScoreOps &ops_;
+  const Scratch scratch_;
+  int64_t first_ = 0;
+  int rows_ = 0, runs_ = 0;
+  int32_t slot_[kTileRows], seen_[kTileRows];
+  int scored_[kTileRows];             // scores wanted: of all seen groups, of the candidates, or none
+  const int32_t *blocks_[kTileRows];  // restricted rows
+  IndexQuery query_[kTileRows];
+  bool folds_[kTileRows][kMostHeadTiles];
+  Best best_[kTileRows], best_blocks_[kTileRows];
+  Run run_[kTileRows];
 };
 
 }  // namespace
 
-void csa2_index_cpu(ced_stream *s, const ced_csa2_index_args &a) {
+uint64_t csa2_index_cpu_workspace(const ced_csa2_index_args &a) { return Scratch(a).bytes(); }
+
+void csa2_index_cpu(ced_stream *s, const ced_csa2_index_args &a) { csa2_index_on(isa(), s, a); }
+
+void csa2_index_on(Isa isa, ced_stream *s, const ced_csa2_index_args &a) {
   const int64_t rows = row_count(a.rows);
-  Tile tile(a);
-  for (int64_t from = 0; from < rows; from += kIndexTile) {
-    tile.open(from, static_cast<int>(std::min<int64_t>(kIndexTile, rows - from)));
-    parallel_for(s, tile.rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t t = begin; t < end; t++)
-        if (tile.scored[t] > 0) tile.prepare(static_cast<int>(t));
-    });
-    // Runs of rows of one sequence share their keys; restricted rows have keys of their own.
-    struct Run {
-      int t0, t1, keys, first_chunk;
-    } runs[kIndexTile];
-    int n = 0, chunks = 0;
-    for (int t = 0; t < tile.rows; t++) {
-      const bool joins = n > 0 && !a.restrict_ && tile.slot[runs[n - 1].t0] == tile.slot[t];
-      if (!joins) runs[n++] = {t, t, 0, 0};
-      runs[n - 1].t1 = t + 1;
-      runs[n - 1].keys = std::max(runs[n - 1].keys, tile.scored[t]);
-    }
-    for (int i = 0; i < n; i++) {
-      runs[i].first_chunk = chunks;
-      chunks += (runs[i].keys + kChunk - 1) / kChunk;
-    }
-    parallel_for(s, chunks, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t c = begin; c < end; c++) {
-        const Run *run = runs + n - 1;
-        while (run->first_chunk > c) run--;
-        const int i = static_cast<int>(c - run->first_chunk) * kChunk;
-        tile.score(run->t0, run->t1, i, std::min(i + kChunk, run->keys));
-      }
-    });
-    parallel_for(s, tile.rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t t = begin; t < end; t++) tile.select(static_cast<int>(t));
-    });
+  Tile tile(a, score_ops(isa));
+  for (int64_t from = 0; from < rows; from += kTileRows) {
+    tile.open(from, static_cast<int>(std::min<int64_t>(kTileRows, rows - from)));
+    tile.process(s);
   }
 }
 

@@ -4,6 +4,23 @@
 namespace ced {
 namespace {
 
+struct Scratch {
+  float *q;  // [heads, index_dim]
+  Score *scores, *maxima;
+
+  static uint64_t q_bytes(const ced_csa2_index_args &a) {
+    return uint64_t{a.heads} * a.kv.index_dim * sizeof(float);
+  }
+  static uint64_t bytes(const ced_csa2_index_args &a) {
+    const uint64_t blocks = a.publish ? a.max_groups / a.block + 1 : 0;
+    return q_bytes(a) + (a.max_groups + blocks) * sizeof(Score);
+  }
+  explicit Scratch(const ced_csa2_index_args &a)
+      : q(at<float>(a.workspace)),
+        scores(at<Score>(a.workspace + q_bytes(a))),
+        maxima(scores + a.max_groups) {}
+};
+
 // The head's query as the FP4 values it is scored with.
 void quantised_query(const ced_csa2_index_args &a, const uint16_t *q, int32_t pos, float *out) {
   const int dim = static_cast<int>(a.kv.index_dim);
@@ -45,12 +62,14 @@ void mask(const ced_csa2_index_args &a, int64_t r, int32_t seen, Score *scores) 
 
 }  // namespace
 
+uint64_t csa2_index_ref_workspace(const ced_csa2_index_args &a) { return Scratch::bytes(a); }
+
 void csa2_index_ref(ced_stream *, const ced_csa2_index_args &a) {
   const auto &rows = *at<const ced_rows>(a.rows);
   const int heads = static_cast<int>(a.heads), dim = static_cast<int>(a.kv.index_dim);
-  const IndexScratch scratch(a);
-  auto *q = scratch.codes<float>(0);
-  Score *scores = scratch.scores(0);
+  const Scratch scratch(a);
+  float *q = scratch.q;
+  Score *scores = scratch.scores;
   for (int64_t r = 0; r < rows.count; r++) {
     const int32_t seen = index_seen(a, r), slot = at<const int32_t>(rows.slot)[r];
     float w[kMaxIndexHeads], key[kMaxIndexDim];
@@ -65,7 +84,7 @@ void csa2_index_ref(ced_stream *, const ced_csa2_index_args &a) {
     }
     if (a.publish)
       candidate_blocks(scores, seen, static_cast<int>(a.block), static_cast<int>(a.max_blocks),
-                       scratch.maxima(0), at<int32_t>(a.candidates) + r * a.max_blocks);
+                       scratch.maxima, at<int32_t>(a.candidates) + r * a.max_blocks);
     if (a.restrict_) mask(a, r, seen, scores);
     int32_t *sel = at<int32_t>(a.sel) + r * a.top_k;
     const int n = top_k(scores, seen, static_cast<int>(a.top_k), sel);

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernel/csa2_index/select.h"
+#include "kernel/csa2_index/csa2_index.h"
 #include "num/bf16.h"
 #include "num/e8m0.h"
 #include "num/fp4.h"
@@ -252,6 +252,88 @@ TEST("csa2_index: agrees with a full sort over ties, few groups and masked picks
         const Picked masked = pick(rig, small.arguments(rig, cut, cut + 1, candidates));
         CHECK_BITS(masked.sel.data(), &closed.sel[cut * 4], 4);
       }
+    }
+  }
+}
+
+// Keys over many binades and with blocks of zeros, queries that do and do not fold, more groups than a span holds.
+TEST("csa2_index: every instruction set gives the same bits") {
+  struct {
+    size_t heads, dim, groups;
+    int binades;  // of the scales
+  } cases[] = {{1, 32, 1, 1}, {5, 64, 31, 2}, {9, 128, 4099, 3}, {4, 160, 700, 60}, {17, 512, 300, 4}};
+  constexpr size_t rows = 3;
+  for (const auto &c : cases) {
+    CONTEXT("heads=" << c.heads << " dim=" << c.dim);
+    const std::string name = "csa2_index/isa" + std::to_string(c.dim);
+    Rig rig(CED_CPU, 3);
+    const auto groups = static_cast<uint32_t>(c.groups + rows), dim = static_cast<uint32_t>(c.dim);
+    const Pages pages(rig, 1, groups, 8, 1, 64, dim);
+    auto codes = prng::bytes(name + "/codes", groups * c.dim / 2);
+    auto scales = prng::e8m0(name + "/scales", groups * c.dim / 32, 120, static_cast<uint32_t>(c.binades));
+    for (size_t i = 0; i < scales.size(); i += 37) {
+      scales[i] = 1;
+      std::fill_n(&codes[i * 16], 16, 0);
+    }
+    pages.write(rig, 0, pages.kv.index_codes, dim / 2, codes);
+    pages.write(rig, 0, pages.kv.index_scales, dim / 32, scales);
+    auto q = prng::xb(name + "/q", rows * c.heads * c.dim, 0);
+    const prng::Stream random(name + "/binade");
+    for (size_t i = 0; i < q.size(); i++) {  // the second row's heads do not fold
+      const auto by = static_cast<int>(random.below(i / 32, i / (c.heads * c.dim) == 1 ? 40 : 2));
+      q[i] = i / 32 % 11 == 3 ? 0 : ced::f32_to_bf16(std::ldexp(ced::bf16_to_f32(q[i]), -by));
+    }
+    ced_csa2_index_args a{};
+    const auto last = static_cast<int32_t>(c.groups);
+    a.rows = rig.sequence_rows({last - 1, last, last + 1}, {0, 0, 0}), a.q = rig.put(q);
+    a.w = rig.put(prng::xb(name + "/w", rows * c.heads, 0)), a.freqs = rig.put(prng::xf(name + "/freqs", 8));
+    a.kv = pages.kv, a.max_rows = rows, a.heads = static_cast<uint32_t>(c.heads), a.rope_dim = 16,
+    a.top_k = 100;
+    a.max_groups = groups, a.block = 8, a.max_blocks = 20, a.publish = 1, a.scale = 0.072f;
+    a.candidates = rig.out<int32_t>(rows * 20), a.sel = rig.out<int32_t>(rows * 100);
+    a.score_stride = groups, a.scores = rig.out<float>(rows * groups);
+    a.workspace = rig.out<uint8_t>(ced_csa2_index_workspace(rig.stream(), &a));
+    const Picked want = pick(rig, a);
+    const auto scores = rig.get<float>(a.scores, rows * groups);
+    for (const ced::Isa isa : {ced::Isa::kPlain, ced::Isa::kAvx2, ced::Isa::kAvx512, ced::Isa::kNeon}) {
+      if (!ced::isa_supported(isa)) continue;
+      CONTEXT(ced::isa_name(isa));
+      ced::csa2_index_on(isa, rig.stream(), a);
+      CHECK_BITS(rig.get<float>(a.scores, scores.size()).data(), scores.data(), scores.size());
+      CHECK_BITS(rig.get<int32_t>(a.sel, rows * 100).data(), want.sel.data(), rows * 100);
+      CHECK_BITS(rig.get<int32_t>(a.candidates, rows * 20).data(), want.candidates.data(), rows * 20);
+    }
+  }
+}
+
+TEST("csa2_index: the best of a stream are those of all its scores at once, in whatever pieces it comes") {
+  const prng::Stream random("csa2_index/best");
+  struct {
+    int n, k;
+    uint32_t values;
+    bool rising;  // every score enters the list
+  } cases[] = {{0, 4, 5, false},
+               {4, 4, 5, false},
+               {9000, 1, 3, false},
+               {20000, 512, 300, false},
+               {20000, 512, 30000, true}};
+  for (const auto &c : cases) {
+    for (int piece : {1, 63, 64, 20000}) {
+      CONTEXT("n=" << c.n << " k=" << c.k << " piece=" << piece);
+      std::vector<ced::Score> scores;
+      for (int i = 0; i < c.n; i++)
+        scores.push_back(
+            static_cast<ced::Score>(c.rising ? i : 1000 + random.below(static_cast<uint64_t>(i), c.values)));
+      std::vector<int32_t> want(static_cast<size_t>(c.k));
+      const int n = ced::top_k(scores.data(), c.n, c.k, want.data());
+      std::vector<int64_t> memory(ced::Best::bytes(static_cast<uint64_t>(c.k)) / 8 + 1);
+      ced::Best best;
+      best.open(memory.data(), c.k, -1);
+      for (int i = 0; i < c.n; i += piece)
+        best.add(&scores[static_cast<size_t>(i)], std::min(piece, c.n - i), i);
+      const int32_t *got;
+      REQUIRE_EQ(best.finish(&got), n);
+      CHECK_BITS(got, want.data(), static_cast<size_t>(n));
     }
   }
 }

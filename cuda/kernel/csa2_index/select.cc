@@ -50,4 +50,38 @@ void candidate_blocks(const Score *scores, int seen, int block, int max_blocks, 
   std::fill(out + m, out + max_blocks, -1);
 }
 
+void Best::add(const Score *scores, int n, int32_t from) {
+  constexpr int kStride = 64;
+  int i = 0;
+  for (; i + kStride <= n; i += kStride) {
+    Score top = 0;
+    for (int j = 0; j < kStride; j++) top = std::max(top, scores[i + j]);
+    if (top <= floor_) continue;
+    for (int j = 0; j < kStride; j++) add(scores[i + j], from + i + j);
+  }
+  for (; i < n; i++) add(scores[i], from + i);
+}
+
+void Best::cut() {
+  if (count_ <= k_) return;
+  count_ = top_k(scores_, count_, k_, order_);
+  int least = kForced;
+  for (int i = 0; i < count_; i++) {
+    scores_[i] = scores_[order_[i]], index_[i] = index_[order_[i]];
+    least = std::min<int>(least, scores_[i]);
+  }
+  floor_ = least;  // an equal score of a higher index would lose
+}
+
+int Best::finish(const int32_t **indices) {
+  cut();
+  *indices = index_;
+  return count_;
+}
+
+void add_blocks(const Score *scores, int n, int block, int32_t from, Best *best) {
+  for (int i = 0; i < n; i += block)
+    best->add(*std::max_element(scores + i, scores + std::min(i + block, n)), from++);
+}
+
 }  // namespace ced

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -46,6 +47,7 @@ type Engine struct {
 	row              []float32
 	began            time.Time // when the last step ended, or idleness did
 	load             load
+	batch            batch
 }
 
 // run is a request on its way.
@@ -58,7 +60,8 @@ type run struct {
 	sampler *sample.Sampler // nil when nothing is sampled
 	history *sample.History // nil when nothing is penalised
 
-	next    int32 // token that the next decode step feeds
+	next    int32    // token that the next decode step feeds
+	fed     [1]int32 // where it stands then
 	sampled int
 	forced  int // forced tokens fed
 	stats   Stats
@@ -155,18 +158,14 @@ func (e *Engine) receive() bool {
 }
 
 func (e *Engine) dropCancelled() {
-	keep := func(qs []*run) []*run {
-		var out []*run
-		for _, q := range qs {
-			if q.ctx.Err() != nil {
-				e.end(q, FinishCancelled, context.Cause(q.ctx))
-				continue
-			}
-			out = append(out, q)
+	drop := func(q *run) bool {
+		if q.ctx.Err() == nil {
+			return false
 		}
-		return out
+		e.end(q, FinishCancelled, context.Cause(q.ctx))
+		return true
 	}
-	e.running, e.waiting = keep(e.running), keep(e.waiting)
+	e.running, e.waiting = slices.DeleteFunc(e.running, drop), slices.DeleteFunc(e.waiting, drop)
 }
 
 // admit gives waiting requests, in order, a slot and pages for all their tokens; the first that must wait holds up the
@@ -206,73 +205,74 @@ func (e *Engine) end(q *run, f Finish, err error) {
 
 // step runs one batch: a row of every sequence that decodes, then prompt chunks, oldest first.
 func (e *Engine) step() {
-	spans, owners := e.batch()
-	rows, all := make([]int, len(spans)), 0 // of logits
-	for i, sp := range spans {
-		rows[i] = max(0, sp.Seq.Pos()+len(sp.Tokens)-sp.Logits)
-		all += rows[i]
-	}
-	prefill, decode := 0, 0
-	for i, sp := range spans {
-		if owners[i].seq.Pos() < len(owners[i].Prompt) {
-			prefill += len(sp.Tokens)
-		} else {
-			decode++
-		}
-	}
-	logits, n, err := e.model.Forward(spans, nil)
+	b := &e.batch
+	b.gather(e.running, e.opt.Chunk)
+	logits, n, err := e.model.Forward(b.spans, nil)
 	e.s.Mark(plan.PartSampling.String(), -1)
-	if err == nil && n != all {
-		err = fmt.Errorf("%d rows of logits where %d were wanted", n, all)
+	if err == nil && n != b.outputs {
+		err = fmt.Errorf("%d rows of logits where %d were wanted", n, b.outputs)
 	}
 	if err != nil {
-		for _, q := range owners {
+		for _, q := range b.owners {
 			e.end(q, FinishError, fmt.Errorf("step: %w", err))
 		}
 		e.forget()
 		return
 	}
-	for i, q := range owners {
-		if err := e.advance(q, rows[i], logits); err != nil {
+	for i, q := range b.owners {
+		if err := e.advance(q, b.rows[i], logits); err != nil {
 			e.end(q, FinishError, err)
 		}
-		logits += ced.Addr(4 * rows[i] * len(e.row))
+		logits += ced.Addr(4 * b.rows[i] * len(e.row))
 	}
 	e.forget()
 	e.s.EndSection()
 	if e.opt.Observe != nil {
-		e.opt.Observe(Step{Prefill: prefill, Decode: decode, Took: time.Since(e.began)})
+		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Took: time.Since(e.began)})
 	}
 }
 
-// batch builds the spans of a step and names their requests.
-func (e *Engine) batch() (spans []model.Span, owners []*run) {
-	budget := e.opt.Chunk
-	add := func(q *run, tokens []int32) {
-		end := q.seq.Pos() + len(tokens)
-		from := end // no logits
-		if q.OnLogits != nil {
-			from = max(q.LogitsFrom, q.seq.Pos(), q.seq.FirstLogits())
-		}
-		if q.MaxTokens > 0 && end >= len(q.Prompt) {
-			from = min(from, end-1)
-		}
-		spans = append(spans, model.Span{Seq: q.seq, Tokens: tokens, Logits: from})
-		owners = append(owners, q)
-	}
-	for _, q := range e.running {
+// batch is what a step runs. The next step uses its memory again.
+type batch struct {
+	spans           []model.Span
+	owners          []*run // of the spans
+	rows            []int  // of logits, per span
+	outputs         int    // all of them
+	prefill, decode int    // tokens
+}
+
+// gather builds the spans of a step of running requests, with at most chunk prompt tokens.
+func (b *batch) gather(running []*run, chunk int) {
+	*b = batch{spans: b.spans[:0], owners: b.owners[:0], rows: b.rows[:0]}
+	for _, q := range running {
 		if q.seq.Pos() >= len(q.Prompt) {
-			add(q, []int32{q.next})
+			q.fed[0] = q.next
+			b.add(q, q.fed[:])
+			b.decode++
 		}
 	}
-	for _, q := range e.running {
-		if left := len(q.Prompt) - q.seq.Pos(); left > 0 && budget > 0 {
-			n := min(left, budget)
-			budget -= n
-			add(q, q.Prompt[q.seq.Pos():q.seq.Pos()+n])
+	for _, q := range running {
+		if left := len(q.Prompt) - q.seq.Pos(); left > 0 && b.prefill < chunk {
+			n := min(left, chunk-b.prefill)
+			b.add(q, q.Prompt[q.seq.Pos():q.seq.Pos()+n])
+			b.prefill += n
 		}
 	}
-	return spans, owners
+}
+
+func (b *batch) add(q *run, tokens []int32) {
+	end := q.seq.Pos() + len(tokens)
+	from := end // no logits
+	if q.OnLogits != nil {
+		from = max(q.LogitsFrom, q.seq.Pos(), q.seq.FirstLogits())
+	}
+	if q.MaxTokens > 0 && end >= len(q.Prompt) {
+		from = min(from, end-1)
+	}
+	b.spans = append(b.spans, model.Span{Seq: q.seq, Tokens: tokens, Logits: from})
+	b.owners = append(b.owners, q)
+	b.rows = append(b.rows, max(0, end-from))
+	b.outputs += max(0, end-from)
 }
 
 // advance hands out the logits of a sequence's last rows and decides what it does next.
@@ -354,11 +354,5 @@ func floatBytes(v []float32) []byte {
 
 // forget drops ended requests from the running list.
 func (e *Engine) forget() {
-	var out []*run
-	for _, q := range e.running {
-		if q.seq != nil {
-			out = append(out, q)
-		}
-	}
-	e.running = out
+	e.running = slices.DeleteFunc(e.running, func(q *run) bool { return q.seq == nil })
 }

@@ -83,6 +83,7 @@ type Generation struct {
 	mu     sync.Mutex
 	wake   chan struct{} // capacity 1
 	tokens []Token
+	read   int // of tokens
 	done   bool
 	result Result
 }
@@ -93,9 +94,11 @@ func newGeneration() *Generation { return &Generation{wake: make(chan struct{}, 
 func (g *Generation) Next(ctx context.Context) (t Token, ok bool) {
 	for {
 		g.mu.Lock()
-		if len(g.tokens) > 0 {
-			t = g.tokens[0]
-			g.tokens = g.tokens[1:]
+		if g.read < len(g.tokens) {
+			t, g.tokens[g.read] = g.tokens[g.read], Token{}
+			if g.read++; g.read == len(g.tokens) {
+				g.tokens, g.read = g.tokens[:0], 0
+			}
 			g.mu.Unlock()
 			return t, true
 		}

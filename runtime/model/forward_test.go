@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
@@ -186,5 +187,45 @@ func TestRowsEndWhereNothingReadsThem(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Reports what a decode step costs beside its kernels.
+func BenchmarkDecodeStep(b *testing.B) {
+	for _, dir := range []string{"demo", "mini/sched40"} {
+		b.Run(dir, func(b *testing.B) {
+			const context = 1024
+			m := openModel(b, dir, checkpoint.Options{}, Options{Slots: 1, Context: context, StepRows: 64})
+			trace := ced.NewTrace(4096)
+			m.s.SetTrace(trace)
+			defer m.s.SetTrace(nil)
+			token, spans := []int32{5}, make([]Span, 1)
+			q := sequence(b, m, Exact, 1, context)
+			var kernels time.Duration
+			calls := 0
+			for b.Loop() {
+				if q.Pos() == context {
+					b.StopTimer()
+					if err := m.Release(q); err != nil {
+						b.Fatal(err)
+					}
+					q = sequence(b, m, Exact, 1, context)
+					b.StartTimer()
+				}
+				trace.Reset()
+				spans[0] = Span{q, token, q.Pos()}
+				if _, _, err := m.Forward(spans, nil); err != nil {
+					b.Fatal(err)
+				}
+				for _, e := range trace.Events() {
+					if e.Kernel != "" {
+						kernels += e.Took
+						calls++
+					}
+				}
+			}
+			b.ReportMetric(float64(kernels.Nanoseconds())/float64(b.N), "kernel-ns/step")
+			b.ReportMetric(float64(calls)/float64(b.N), "calls/step")
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/engine"
 	"cedrun/runtime/model"
 )
@@ -107,7 +108,7 @@ func (p *magnitudes) Sub(name string, t model.Tensor) error {
 
 // The values are random, but of the size that real ones have: nothing saturates, and the router knows no favourites.
 func TestSynthModelsHaveSaneMagnitudesAndUseAllExperts(t *testing.T) {
-	f, err := engine.OpenFiles(engine.Source{Dir: tiny(t)}, false, "")
+	f, err := engine.OpenFiles(engine.Source{Dir: tiny(t)}, checkpoint.Options{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime/debug"
 	"slices"
 
@@ -14,7 +13,6 @@ import (
 	"cedrun/runtime/kv"
 	"cedrun/runtime/machine"
 	"cedrun/runtime/model"
-	"cedrun/runtime/plan"
 	"cedrun/runtime/sample"
 )
 
@@ -59,6 +57,9 @@ func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err erro
 	b := &bench{opt: opt, collect: newCollector()}
 	if err := b.plan(f); err != nil {
 		return nil, errors.Join(err, f.Close())
+	}
+	if load, err := f.Plan(b.opt.Setup); err == nil && load.Shortage != "" && opt.Warn != nil {
+		opt.Warn(load.Shortage)
 	}
 	if b.inst, err = engine.Start(f, b.opt.Setup); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -142,24 +143,8 @@ func (b *bench) plan(f *engine.Files) error {
 
 func pages(tokens int) int { return kv.PagesFor(tokens) * kv.PageTokens }
 
-// warm brings the weights into memory, if they fit, and runs every kind of case once, shortly.
+// warm runs every kind of case once, shortly. Weights are brought into memory before, by Files.Warm.
 func (b *bench) warm(ctx context.Context) error {
-	ck := b.inst.Checkpoint
-	if have := plan.Available(os.DirFS("/")); have > 0 && ck.TotalSize() > have-have/8 {
-		if b.opt.Warn != nil {
-			b.opt.Warn(fmt.Sprintf("weights of %s do not fit the %s of free memory: figures include reading from disk", plan.GB(ck.TotalSize()), plan.GB(have)))
-		}
-	} else if ck.Mapped() {
-		for _, t := range ck.Tensors() {
-			data, err := ck.Bytes(t.Name)
-			if err != nil {
-				return err
-			}
-			if err := b.stream.ProbeRead(ced.HostAddr(data), len(data)); err != nil {
-				return err
-			}
-		}
-	}
 	some := 2 * b.opt.Setup.Chunk
 	for _, c := range b.cases {
 		n := min(c.context, some)

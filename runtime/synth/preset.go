@@ -47,7 +47,7 @@ var presets = []Preset{
 		EngramLayers: []int{1, 2}, EngramRows: 8192, EngramHeadDim: 32,
 	},
 	{
-		Name: "bench-m", What: "2.3 GB: 16 layers of hidden 2048, 64 experts",
+		Name: "bench-m", What: "2.4 GB: 16 layers of hidden 2048, 64 experts",
 		Vocabulary: 32768, Tokens: 32768, Hidden: 2048,
 		Ratios: []int{0, 0, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1}, KVSources: []int{2, 5, 8}, IndexSources: []int{2, 5, 8, 12},
 		Heads: 16, HeadDim: 512, RopeDim: 64, QLoraRank: 512, OGroups: 4, OLoraRank: 512,

@@ -25,10 +25,10 @@ func benchCommand(con *console) *cli.Command {
 			"Examples:\n" +
 			"  cedrun bench -m DIR\n" +
 			"  cedrun bench -m DIR --contexts 2048 --modes replay --batch 1,8 --kernels\n" +
-			"  cedrun bench -m DIR --contexts \"\" --fill 131072,262144 --json",
+			"  cedrun bench -m DIR --fill 1024,32768,131072 --json",
 		Flags: flags(modelFlags(), []cli.Flag{
-			lists("contexts", "512,2048", "prompts of `N,...` tokens, and decode after as many"),
-			lists("fill", "", "decode after `N,...` tokens too, without such a prompt"),
+			withDefault(stringFlag(groupInput, "contexts", "512,2048", "prompts of `N,...` tokens, and decode after as many"), "512,2048; none with --fill"),
+			lists("fill", "", "decode after `N,...` tokens, without such a prompt"),
 			lists("modes", "exact,cone,replay", "prefill `MODES`; empty for decode alone"),
 			lists("batch", "1", "decode of `B,...` sequences together; empty for prefill alone"),
 			intFlag(groupInput, "repeat", 5, 1, "", "runs of each case, in turn; the median counts"),
@@ -55,7 +55,11 @@ func (con *console) bench(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if !c.IsSet("contexts") {
+	switch {
+	case c.IsSet("contexts"):
+	case len(o.Fill) > 0:
+		o.Contexts = nil
+	default:
 		o.Contexts = fitting(o.Contexts, f.Config.MaxPositions, o.Steps)
 	}
 	if err := con.warm(f, o.Setup); err != nil {

@@ -14,6 +14,10 @@ func TestBenchPrintsOneObject(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
+	out = succeed(t, "", "bench", "-m", testdata+"mini/base", "--fill", "40", "--repeat", "1", "--steps", "2", "--csv").out
+	if lines := strings.Split(out, "\n"); !strings.HasPrefix(lines[1], "decode,,40,1,,") || strings.Contains(out, "prefill") {
+		t.Errorf("%s", out)
+	}
 	if len(r.Rows) != 5 || r.Rows[0].Phase != "prefill" || r.Rows[4].Context != 40 || r.Rows[4].Batch != 2 {
 		t.Errorf("%+v", r.Rows)
 	}

@@ -51,7 +51,7 @@ type Row struct {
 	OfBandwidth float64 `json:"fraction_of_bandwidth"` // bytes over the read bandwidth, of the time
 	OfBF16      float64 `json:"fraction_of_bf16"`      // FLOPs over the BF16 rate, of the time
 	Accounted   float64 `json:"accounted"`             // share of the time that the rows of Parts but the last cover
-	Anonymous   int64   `json:"rss_anonymous"`         // resident bytes of the process itself
+	Anonymous   int64   `json:"rss_anonymous"`         // resident bytes of the process itself, after this run and all before
 	File        int64   `json:"rss_file"`              // and of mapped weights
 	Parts       []Part  `json:"parts"`
 }

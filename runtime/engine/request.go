@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -180,9 +179,13 @@ func (r *Request) validate(e *Engine) error {
 			return fmt.Errorf("logits from position %d: prefill mode %s computes them from position %d on; use --prefill exact", r.LogitsFrom, r.Prefill, first)
 		}
 	}
-	for i, id := range slices.Concat(r.Prompt, r.Forced) {
-		if id < 0 || int(id) >= e.model.Config().VocabSize {
-			return fmt.Errorf("token %d at position %d: the model's vocabulary is 0 to %d", id, i, e.model.Config().VocabSize-1)
+	at := 0
+	for _, ids := range [][]int32{r.Prompt, r.Forced} {
+		for _, id := range ids {
+			if id < 0 || int(id) >= e.model.Config().VocabSize {
+				return fmt.Errorf("token %d at position %d: the model's vocabulary is 0 to %d", id, at, e.model.Config().VocabSize-1)
+			}
+			at++
 		}
 	}
 	return nil

@@ -47,6 +47,7 @@ type Model struct {
 	engram   RowSource
 	probe    Probe
 	owned    []ced.Addr
+	bytes    int // of owned
 
 	layout kv.Layout
 	pool   *kv.Pool
@@ -113,7 +114,7 @@ func (m *Model) alloc(n int) (ced.Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	m.owned = append(m.owned, a)
+	m.owned, m.bytes = append(m.owned, a), m.bytes+n
 	if m.opt.HugePages && m.s.Host() {
 		_ = residency.HugePages(uintptr(a), n) // advice: small pages do as well
 	}

@@ -44,3 +44,48 @@ func TestIndexerScratchDoesForEveryLayer(t *testing.T) {
 		})
 	}
 }
+
+// A longer context takes 890 bytes a token for the release (spec serving 4.1) and a page table; besides, the host keeps
+// the token ids. Everything else is sized by the rows of a step.
+func TestMemoryGrowsByTheCacheRowsOfATokenAlone(t *testing.T) {
+	s, err := ced.Open(ced.CPU, 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, dir := range []string{"release", "mini/base", "mini/edge", "mini/wide", "demo"} {
+		t.Run(dir, func(t *testing.T) {
+			c, err := config.Load("../../testdata/" + dir + "/config.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			open := func(context int) (stream, host int) {
+				m := &Model{cfg: c, schedule: c.Schedule(), s: s, opt: Options{Slots: 1, Context: context, StepRows: 65, Outputs: 1}, open: map[int]ced.Addr{}}
+				m.opt.KVTokens, m.freeSlots = context, []int{0}
+				defer m.Close()
+				if err := m.allocate(); err != nil {
+					t.Fatal(err)
+				}
+				q := sequence(t, m, Replay, context, context)
+				return m.bytes, 4 * (cap(q.tokens) + cap(q.pages))
+			}
+			const short, long = 1 << 18, 1 << 20
+			stream1, host1 := open(short)
+			stream2, host2 := open(long)
+			pages := (long - short) / kv.PageTokens
+			layout := 0.
+			for _, l := range c.KVSources {
+				layout += float64(kv.PageTokens*(c.MainRowBytes()+c.IndexRowBytes())) / float64(c.CompressRatios[l])
+			}
+			if got, want := stream2-stream1, pages*(int(layout)+4); got != want {
+				t.Errorf("%d bytes of stream memory for %d more tokens, want %d", got, long-short, want)
+			}
+			if per := float64(stream2-stream1) / (long - short); dir == "release" && per > 890.07 {
+				t.Errorf("%.2f bytes a token", per)
+			}
+			if got, most := host2-host1, (long-short)*4+pages*4; got > most+most/50 {
+				t.Errorf("%d bytes on the host for %d more tokens, want %d", got, long-short, most)
+			}
+		})
+	}
+}

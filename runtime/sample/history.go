@@ -16,7 +16,7 @@ type seen struct {
 
 // NewHistory counts a prompt.
 func NewHistory(prompt []int32) *History {
-	h := &History{at: make(map[int32]int, len(prompt))}
+	h := &History{at: make(map[int32]int, min(len(prompt), 1<<12))} // a long prompt repeats itself
 	for _, id := range prompt {
 		h.entry(id)
 	}

@@ -60,7 +60,7 @@ var faults = []fault{
 	}, conform("base")},
 	{"index queries not rotated", []edit{
 		{indexRef, "  rotate(out, dim, static_cast<int>(a.rope_dim), at<const float>(a.freqs), pos);\n", "  (void)pos;\n"},
-		{indexCPU, "        rotate_pairs(x + dim - 2 * half, half, cosine, sine);\n", ""},
+		{indexCPU, "rotate_pairs(x + dim - 2 * pairs, pairs, cosine, sine);", "(void)pairs, (void)cosine, (void)sine;"},
 	}, conform("base")},
 	{"one RoPE table for all layers", []edit{
 		{attention, "if m.schedule[l].CompressedRope() {", "if false {"},

@@ -12,7 +12,7 @@ namespace {
 
 struct M {
   typedef __m256 F;
-  static constexpr int W = 8, kScoreHeads = 4, kMixHeads = 4, kMixVectors = 2;
+  static constexpr int W = 8, kScoreHeads = 4, kScoreKeys = 2, kMixHeads = 4, kMixVectors = 2;
 
   CED_OP F load(const float *p) { return _mm256_loadu_ps(p); }
   CED_OP void store(float *p, F v) { _mm256_storeu_ps(p, v); }
@@ -23,13 +23,11 @@ struct M {
   CED_OP F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 
   // As fp16 a code is its value / 256, subnormals included.
-  CED_OP void e4m3(const uint8_t *codes, float scale, float *out) {
+  CED_OP void e4m3(const uint8_t *codes, float factor, float *out) {
     const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes)));
     const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(-0x4080));
-    const F low = mul(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), broadcast(256));
-    const F high = mul(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), broadcast(256));
-    store(out, mul(low, broadcast(scale)));
-    store(out + 8, mul(high, broadcast(scale)));
+    store(out, mul(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), broadcast(factor)));
+    store(out + 8, mul(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), broadcast(factor)));
   }
 
   CED_OP void e2m1(const uint8_t *codes, float scale, float *out) {

@@ -15,7 +15,7 @@ namespace {
 
 struct M {
   typedef __m512 F;
-  static constexpr int W = 16, kScoreHeads = 8, kMixHeads = 8, kMixVectors = 2;
+  static constexpr int W = 16, kScoreHeads = 4, kScoreKeys = 4, kMixHeads = 8, kMixVectors = 2;
 
   CED_OP F load(const float *p) { return _mm512_loadu_ps(p); }
   CED_OP void store(float *p, F v) { _mm512_storeu_ps(p, v); }
@@ -26,11 +26,10 @@ struct M {
   CED_OP F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 
   // As fp16 a code is its value / 256, subnormals included.
-  CED_OP void e4m3(const uint8_t *codes, float scale, float *out) {
+  CED_OP void e4m3(const uint8_t *codes, float factor, float *out) {
     const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes)));
     const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(-0x4080));
-    const F v = mul(_mm512_cvtph_ps(half), broadcast(256));
-    store(out, mul(v, broadcast(scale)));
+    store(out, mul(_mm512_cvtph_ps(half), broadcast(factor)));
   }
 
   CED_OP void e2m1(const uint8_t *codes, float scale, float *out) {
@@ -45,10 +44,10 @@ struct M {
   }
 
   // Sums of sixteen vectors by one tree of shuffles: distances 8, 4, 2, 1.
-  CED_OP void sums(const F (&dot)[1][8][2], float scale, float *logits) {
+  CED_OP void sums(const F (&dot)[1][4][4], float scale, float *logits) {
     F v[16];
-    for (int i = 0; i < 8; i++)
-      for (int j = 0; j < 2; j++) v[i / 4 * 8 + j * 4 + i % 4] = dot[0][i][j];
+    for (int i = 0; i < 4; i++)
+      for (int j = 0; j < 4; j++) v[4 * j + i] = dot[0][i][j];
     for (int i = 0; i < 8; i++)
       v[i] = add(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x44),
                  _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xEE));
@@ -60,13 +59,11 @@ struct M {
                  _mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0xEE));
     v[0] = add(_mm512_shuffle_ps(v[0], v[1], 0x88), _mm512_shuffle_ps(v[0], v[1], 0xDD));
     v[0] = mul(v[0], broadcast(scale));
-    // 128 bits b: heads b and b+4, two keys each.
-    const __m128 part[4] = {_mm512_castps512_ps128(v[0]), _mm512_extractf32x4_ps(v[0], 1),
-                            _mm512_extractf32x4_ps(v[0], 2), _mm512_extractf32x4_ps(v[0], 3)};
-    for (int b = 0; b < 4; b++) {
-      _mm_storel_pi(reinterpret_cast<__m64 *>(logits + b * kBlock), part[b]);
-      _mm_storeh_pi(reinterpret_cast<__m64 *>(logits + (b + 4) * kBlock), part[b]);
-    }
+    // 128 bits to a head.
+    _mm_storeu_ps(logits, _mm512_castps512_ps128(v[0]));
+    _mm_storeu_ps(logits + kBlock, _mm512_extractf32x4_ps(v[0], 1));
+    _mm_storeu_ps(logits + 2 * kBlock, _mm512_extractf32x4_ps(v[0], 2));
+    _mm_storeu_ps(logits + 3 * kBlock, _mm512_extractf32x4_ps(v[0], 3));
   }
 };
 

@@ -1,7 +1,8 @@
 // block_body.h: BlockOps from the vector operations of one instruction set. Included once by each file that defines
 //   CED_TARGET  the attribute of functions that use it
 //   M           W lanes F; load, store, broadcast, zero, add, mul; fma(a, b, c) = a*b + c; sixteen codes to f32:
-//               e4m3(codes, scale, out), e2m1(codes, scale, out); sums() of the lanes of kScoreHeads x 2 dot products
+//               e4m3(codes, factor, out): values / 256 * factor, e2m1(codes, scale, out);
+//               sums() of the lanes of kScoreHeads x kScoreKeys dot products
 namespace ced {
 namespace {
 
@@ -19,46 +20,59 @@ CED_TARGET void values(const Key *keys, int n, int64_t dim, float *out) {
     const Key &key = keys[j];
     if (j + kAhead < n) prefetch(keys[j + kAhead], keys[j + kAhead].global ? dim / 2 : dim);
     if (!key.global) {
-      for (int64_t d = 0; d < dim; d += 16) M::e4m3(key.codes + d, e8m0_to_f32(key.scales[d / 32]), out + d);
+      for (int64_t d = 0; d < dim; d += 32) {
+        const uint8_t scale = key.scales[d / 32];
+        const float factor = e8m0_to_f32(static_cast<uint8_t>(scale < 247 ? scale + 8 : scale));
+        M::e4m3(key.codes + d, factor, out + d);
+        M::e4m3(key.codes + d + 16, factor, out + d + 16);
+        for (int64_t i = d; scale >= 247 && i < d + 32; i++) out[i] *= 256;
+      }
       continue;
     }
-    for (int64_t d = 0; d < dim; d += 256) {
-      const int64_t groups = std::min<int64_t>((dim - d) / 16, 16);
-      uint8_t codes[16] = {};
-      memcpy(codes, key.scales + d / 16, static_cast<size_t>(groups));
-      alignas(64) float scales[16];
-      M::e4m3(codes, 1, scales);
-      for (int64_t g = 0; g < groups; g++) M::e2m1(key.codes + d / 2 + 8 * g, scales[g], out + d + 16 * g);
+    // All scales first: read back one by one, they are broadcast by the loads.
+    alignas(64) float scales[kMaxRow / 16];
+    const int64_t groups = dim / 16;
+    for (int64_t g = 0; g < groups; g += 16) {
+      uint8_t tail[16] = {};
+      if (groups - g < 16) memcpy(tail, key.scales + g, static_cast<size_t>(groups - g));
+      M::e4m3(groups - g < 16 ? tail : key.scales + g, 256, scales + g);
     }
+    for (int64_t g = 0; g < groups; g++) M::e2m1(key.codes + 8 * g, scales[g], out + 16 * g);
   }
 }
 
 CED_TARGET void scores(const float *q, int64_t tiles, const float *keys, int n, int64_t dim, float scale,
                        float *logits) {
-  constexpr int H = M::kScoreHeads;
+  constexpr int H = M::kScoreHeads, K = M::kScoreKeys;
   for (int64_t h = 0; h < tiles * kHeadTile; h += H) {
     const float *tile = q + h / kHeadTile * kHeadTile * dim + h % kHeadTile * kQueryLanes;
-    for (int j = 0; j < n; j += 2) {
-      const float *key0 = keys + j * value_stride(dim);
-      const float *key1 = j + 1 < n ? key0 + value_stride(dim) : key0;
-      F dot[kParts][H][2];
+    for (int j = 0; j < n; j += K) {
+      const float *key[K];
+      for (int c = 0; c < K; c++) key[c] = keys + std::min(j + c, n - 1) * value_stride(dim);
+      F dot[kParts][H][K];
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; part++) {
-        F sum[H][2];
+        F sum[H][K];
 #pragma GCC unroll 8
-        for (int i = 0; i < H; i++) sum[i][0] = sum[i][1] = M::zero();
+        for (int i = 0; i < H; i++)
+#pragma GCC unroll 4
+          for (int c = 0; c < K; c++) sum[i][c] = M::zero();
         const float *x = tile + part * W;
         for (int64_t d = part * W; d < dim; d += kQueryLanes, x += kHeadTile * kQueryLanes) {
-          const F k0 = M::load(key0 + d), k1 = M::load(key1 + d);
+          F k[K];
+#pragma GCC unroll 4
+          for (int c = 0; c < K; c++) k[c] = M::load(key[c] + d);
 #pragma GCC unroll 8
           for (int i = 0; i < H; i++) {
             const F v = M::load(x + i * kQueryLanes);
-            sum[i][0] = M::fma(v, k0, sum[i][0]);
-            sum[i][1] = M::fma(v, k1, sum[i][1]);
+#pragma GCC unroll 4
+            for (int c = 0; c < K; c++) sum[i][c] = M::fma(v, k[c], sum[i][c]);
           }
         }
 #pragma GCC unroll 8
-        for (int i = 0; i < H; i++) dot[part][i][0] = sum[i][0], dot[part][i][1] = sum[i][1];
+        for (int i = 0; i < H; i++)
+#pragma GCC unroll 4
+          for (int c = 0; c < K; c++) dot[part][i][c] = sum[i][c];
       }
       M::sums(dot, scale, logits + h * kBlock + j);
     }

@@ -12,7 +12,7 @@ namespace {
 
 struct M {
   typedef float32x4_t F;
-  static constexpr int W = 4, kScoreHeads = 8, kMixHeads = 4, kMixVectors = 4;
+  static constexpr int W = 4, kScoreHeads = 4, kScoreKeys = 4, kMixHeads = 4, kMixVectors = 4;
 
   CED_OP F load(const float *p) { return vld1q_f32(p); }
   CED_OP void store(float *p, F v) { vst1q_f32(p, v); }
@@ -23,13 +23,13 @@ struct M {
   CED_OP F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 
   // As fp16 a code is its value / 256, subnormals included.
-  CED_OP void e4m3(const uint8_t *codes, float scale, float *out) {
+  CED_OP void e4m3(const uint8_t *codes, float factor, float *out) {
     const int8x16_t all = vreinterpretq_s8_u8(vld1q_u8(codes));
     for (int half = 0; half < 2; half++) {
       const int16x8_t wide = vmovl_s8(half == 0 ? vget_low_s8(all) : vget_high_s8(all));
       const float16x8_t v = vreinterpretq_f16_s16(vandq_s16(vshlq_n_s16(wide, 7), vdupq_n_s16(-0x4080)));
-      store(out + 8 * half, mul(mul(vcvt_f32_f16(vget_low_f16(v)), broadcast(256)), broadcast(scale)));
-      store(out + 8 * half + 4, mul(mul(vcvt_f32_f16(vget_high_f16(v)), broadcast(256)), broadcast(scale)));
+      store(out + 8 * half, mul(vcvt_f32_f16(vget_low_f16(v)), broadcast(factor)));
+      store(out + 8 * half + 4, mul(vcvt_f32_f16(vget_high_f16(v)), broadcast(factor)));
     }
   }
 
@@ -48,9 +48,9 @@ struct M {
     }
   }
 
-  CED_OP void sums(const F (&dot)[4][8][2], float scale, float *logits) {
-    for (int i = 0; i < 8; i++)
-      for (int j = 0; j < 2; j++) {
+  CED_OP void sums(const F (&dot)[4][4][4], float scale, float *logits) {
+    for (int i = 0; i < 4; i++)
+      for (int j = 0; j < 4; j++) {
         const F t = add(add(dot[0][i][j], dot[2][i][j]), add(dot[1][i][j], dot[3][i][j]));
         const float32x2_t pair = vadd_f32(vget_low_f32(t), vget_high_f32(t));
         logits[i * kBlock + j] = (vget_lane_f32(pair, 0) + vget_lane_f32(pair, 1)) * scale;

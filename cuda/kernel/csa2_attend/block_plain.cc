@@ -8,11 +8,23 @@
 namespace ced {
 namespace {
 
+// The two values of a byte of e2m1 codes.
+struct Pairs {
+  float v[256][2] = {};
+  constexpr Pairs() {
+    constexpr float kValues[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    for (int i = 0; i < 256; i++) v[i][0] = kValues[i & 15], v[i][1] = kValues[i >> 4];
+  }
+};
+constexpr Pairs kPairs;
+
 struct M {
   typedef float F __attribute__((vector_size(16)));
   typedef float Memory __attribute__((vector_size(16), aligned(1), may_alias));
+  typedef int32_t I __attribute__((vector_size(16)));
   typedef uint32_t U __attribute__((vector_size(16)));
-  static constexpr int W = 4, kScoreHeads = 4, kMixHeads = 4, kMixVectors = 2;
+  typedef uint64_t U64 __attribute__((vector_size(16)));
+  static constexpr int W = 4, kScoreHeads = 4, kScoreKeys = 2, kMixHeads = 4, kMixVectors = 2;
 
   CED_OP F load(const float *p) { return *reinterpret_cast<const Memory *>(p); }
   CED_OP void store(float *p, F v) { *reinterpret_cast<Memory *>(p) = v; }
@@ -23,21 +35,22 @@ struct M {
   CED_OP F fma(F a, F b, F c) { return a * b + c; }
 
   // Subnormals through an integer conversion: denormal operands are slow.
-  CED_OP void e4m3(const uint8_t *codes, float scale, float *out) {
-    for (int i = 0; i < 16; i++) {
-      const uint32_t magnitude = codes[i] & 0x7Fu, sign = (codes[i] & 0x80u) << 24;
-      const float v =
-          magnitude < 8 ? static_cast<float>(magnitude) * 0x1p-9f : f32_of((magnitude << 20) + (120u << 23));
-      out[i] = f32_of(f32_bits(v) | sign) * scale;
+  CED_OP void e4m3(const uint8_t *codes, float factor, float *out) {
+    for (int i = 0; i < 16; i += 4) {
+      const U code = {codes[i], codes[i + 1], codes[i + 2], codes[i + 3]}, magnitude = code & 0x7Fu;
+      const F small = __builtin_convertvector((I)magnitude, F) * 0x1p-17f,
+              normal = (F)((magnitude << 20) + (112u << 23));
+      const U v = magnitude < 8 ? (U)small : (U)normal;
+      store(out + i, (F)(v | ((code & 0x80u) << 24)) * factor);
     }
   }
 
   CED_OP void e2m1(const uint8_t *codes, float scale, float *out) {
-    static constexpr float kValues[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                          -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-    for (int i = 0; i < 8; i++) {
-      out[2 * i] = kValues[codes[i] & 15] * scale;
-      out[2 * i + 1] = kValues[codes[i] >> 4] * scale;
+    for (int i = 0; i < 8; i += 2) {
+      uint64_t low, high;
+      memcpy(&low, kPairs.v[codes[i]], 8);
+      memcpy(&high, kPairs.v[codes[i + 1]], 8);
+      store(out + 2 * i, (F)U64{low, high} * scale);
     }
   }
 

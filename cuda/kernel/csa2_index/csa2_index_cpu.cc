@@ -1,20 +1,65 @@
+#include <numeric>
+
 #include "kernel/csa2_index/csa2_index.h"
+#include "kernel/lanes.h"
 #include "num/quant.h"
 
 namespace ced {
 namespace {
 
-constexpr uint32_t kTileRows = 32;  // rows of a step that are scored together
-constexpr int kChunk = 256;         // keys of a work item, of a row at least
+constexpr uint32_t kRowsTogether = 32;  // rows of a step that are scored together
+constexpr int kChunk = 256;             // keys of a work item, of a row at least
 constexpr uint64_t kRowSpan = 8192, kLeastSpan = 65536;
 constexpr int kMostHeadTiles = static_cast<int>(kMaxIndexHeads) / kIndexHeads;
+
+// A rotated head's doubled FP4 values, and the scales of its blocks, 0 for a block of zeros. Compiled for wide vectors.
+struct Quantise {
+  template <int W>
+  static CED_INLINE void run(const uint16_t *q, int dim, int pairs, const float *cosine, const float *sine,
+                             int8_t *twice, uint8_t *scales) {
+    float x[kMaxIndexDim];
+    load_row(q, dim, x);
+    rotate_pairs(x + dim - 2 * pairs, pairs, cosine, sine);
+    for (int b = 0; b < dim / 32; b++, twice += 32) {
+      uint8_t codes[32];
+      fp4_quant_e8m0(x + 32 * b, codes, scales + b);
+      int any = 0;
+      for (int i = 0; i < 32; i++) {
+        const int m = codes[i] & 7, v = m + (m > 4 ? m - 4 : 0) + (m > 6 ? 2 : 0);  // 0 1 2 3 4 6 8 12
+        any |= m;
+        twice[i] = static_cast<int8_t>(codes[i] > 7 ? -v : v);
+      }
+      if (any == 0) scales[b] = 0;
+    }
+  }
+};
+
+// The even bytes of eight.
+inline uint32_t even_bytes(uint64_t x) {
+  x &= 0x00FF00FF00FF00FF;
+  x = (x | x >> 8) & 0x0000FFFF0000FFFF;
+  return static_cast<uint32_t>(x | x >> 16);
+}
+
+// A block's channels as words, kIndexHeads words apart, times 2^fold.
+inline void put_words(const int8_t *twice, int fold, int8_t *words) {
+  for (int i = 0; i < 4; i++) {
+    int8_t folded[8];
+    for (int c = 0; c < 8; c++) folded[c] = static_cast<int8_t>(twice[8 * i + c] * (1 << fold));
+    uint64_t all;
+    memcpy(&all, folded, 8);
+    const uint32_t even = even_bytes(all), odd = even_bytes(all >> 8);
+    memcpy(words + 2 * i * kIndexHeads * 4, &even, 4);
+    memcpy(words + (2 * i + 1) * kIndexHeads * 4, &odd, 4);
+  }
+}
 
 // The workspace: queries and lists of the best of a tile of rows, then scores of a span of groups, shared by as many
 // rows as there are.
 class Scratch {
  public:
   explicit Scratch(const ced_csa2_index_args &a)
-      : rows_(std::max(std::min(a.max_rows, kTileRows), 1u)),
+      : rows_(std::max(std::min(a.max_rows, kRowsTogether), 1u)),
         block_(a.block),
         base_(a.workspace),
         heads((a.heads + uint64_t{kIndexHeads - 1}) / kIndexHeads * kIndexHeads),
@@ -143,47 +188,37 @@ class Tile {
     folds_[t][tile] = true;
     if (scored_[t] == 0) return;
     const int dim = static_cast<int>(scratch_.dim), blocks = dim / 32,
-              half = static_cast<int>(a.rope_dim) / 2;
+              pairs = static_cast<int>(a.rope_dim) / 2;
     const int64_t r = first_ + t;
     const IndexQuery &q = query_[t];
-    float cosine[kMaxIndexDim / 2], sine[kMaxIndexDim / 2];
-    rope_angles(at<const float>(a.freqs), half, at<const int32_t>(at<const ced_rows>(a.rows)->pos)[r], cosine,
-                sine);
+    float angles[kMaxIndexDim];
+    const float *rotation = angles;
+    rope_angles(at<const float>(a.freqs), pairs, at<const int32_t>(at<const ced_rows>(a.rows)->pos)[r],
+                angles, angles + pairs);
     for (int i = 0; i < kIndexHeads; i++) {
       const int h = tile * kIndexHeads + i;
-      const bool real = h < static_cast<int>(a.heads);
-      float x[kMaxIndexDim] = {}, w = 0;
-      if (real) {
-        load_row(at<const uint16_t>(a.q) + (r * a.heads + h) * dim, dim, x);
-        rotate_pairs(x + dim - 2 * half, half, cosine, sine);
+      float w = 0;
+      int8_t twice[kMaxIndexDim] = {};
+      uint8_t scales[kMaxIndexDim / 32] = {};
+      if (h < static_cast<int>(a.heads)) {
+        const auto *head = at<const uint16_t>(a.q) + (r * a.heads + h) * dim;
+        vectorised<Quantise>(head, dim, pairs, rotation, rotation + pairs, static_cast<int8_t *>(twice),
+                             static_cast<uint8_t *>(scales));
         w = bf16_round(bf16_to_f32(at<const uint16_t>(a.w)[r * a.heads + h]) * a.scale);
       }
-      uint8_t codes[kMaxIndexDim], scales[kMaxIndexDim / 32];
-      int low = 255, high = 0;  // scales of blocks that are not zero
-      for (int b = 0; b < blocks; b++) {
-        fp4_quant_e8m0(x + 32 * b, codes + 32 * b, scales + b);
-        const bool zero =
-            std::all_of(codes + 32 * b, codes + 32 * b + 32, [](uint8_t c) { return (c & 7) == 0; });
-        if (zero) scales[b] = 0;
-        if (!zero) low = std::min<int>(low, scales[b]), high = std::max<int>(high, scales[b]);
-      }
+      int low = 255, high = 0;  // of blocks that are not zero
+      for (int b = 0; b < blocks; b++)
+        if (scales[b] != 0) low = std::min<int>(low, scales[b]), high = std::max<int>(high, scales[b]);
       const float base = high == 0 ? 0 : e8m0_to_f32(static_cast<uint8_t>(low)) * 0.25f, fold_w = w * base;
       folds_[t][tile] &=
           high == 0 || (high - low <= kMaxFold && moderate(base) && (w == 0 || moderate(fold_w)));
       int total = 0;
       for (int b = 0; b < blocks; b++) {
         const int fold = scales[b] == 0 ? 0 : std::min(scales[b] - low, kMaxFold);
-        int sum = 0;
-        for (int word = 0; word < kBlockWords; word++) {
-          const auto place =
-              static_cast<size_t>(((tile * blocks + b) * kBlockWords + word) * kIndexHeads + i) * 4;
-          for (int c = 0; c < 4; c++) {
-            const int v = static_cast<int>(2 * e2m1_to_f32(codes[32 * b + word_channel(word, c)]));
-            q.words[place + c] = static_cast<int8_t>(v);
-            q.folded[place + c] = static_cast<int8_t>(v * (1 << fold));
-            sum += v;
-          }
-        }
+        const int64_t place = (((tile * blocks + b) * kBlockWords) * kIndexHeads + i) * 4;
+        put_words(twice + 32 * b, 0, q.words + place);
+        put_words(twice + 32 * b, fold, q.folded + place);
+        const int sum = std::accumulate(twice + 32 * b, twice + 32 * (b + 1), 0);
         q.offset[h * blocks + b] = -kKeyOffset * sum;
         q.scales[h * blocks + b] = scales[b] == 0 ? 0 : e8m0_to_f32(scales[b]) * 0.25f;
         total += sum * (1 << fold);
@@ -292,13 +327,13 @@ class Tile {
   const Scratch scratch_;
   int64_t first_ = 0;
   int rows_ = 0, runs_ = 0;
-  int32_t slot_[kTileRows], seen_[kTileRows];
-  int scored_[kTileRows];             // scores wanted: of all seen groups, of the candidates, or none
-  const int32_t *blocks_[kTileRows];  // restricted rows
-  IndexQuery query_[kTileRows];
-  bool folds_[kTileRows][kMostHeadTiles];
-  Best best_[kTileRows], best_blocks_[kTileRows];
-  Run run_[kTileRows];
+  int32_t slot_[kRowsTogether], seen_[kRowsTogether];
+  int scored_[kRowsTogether];             // scores wanted: of all seen groups, of the candidates, or none
+  const int32_t *blocks_[kRowsTogether];  // restricted rows
+  IndexQuery query_[kRowsTogether];
+  bool folds_[kRowsTogether][kMostHeadTiles];
+  Best best_[kRowsTogether], best_blocks_[kRowsTogether];
+  Run run_[kRowsTogether];
 };
 
 }  // namespace
@@ -310,8 +345,8 @@ void csa2_index_cpu(ced_stream *s, const ced_csa2_index_args &a) { csa2_index_on
 void csa2_index_on(Isa isa, ced_stream *s, const ced_csa2_index_args &a) {
   const int64_t rows = row_count(a.rows);
   Tile tile(a, score_ops(isa));
-  for (int64_t from = 0; from < rows; from += kTileRows) {
-    tile.open(from, static_cast<int>(std::min<int64_t>(kTileRows, rows - from)));
+  for (int64_t from = 0; from < rows; from += kRowsTogether) {
+    tile.open(from, static_cast<int>(std::min<int64_t>(kRowsTogether, rows - from)));
     tile.process(s);
   }
 }

@@ -21,7 +21,6 @@ constexpr int kFoldOffset = 96;  // added to twice a key's value times its fold:
 // A block of 32 channels is eight words of four: word 2i has the channels 8i, 8i+2, 8i+4, 8i+6 (low nibbles of the
 // codes' 32-bit words), word 2i+1 has the odd ones.
 constexpr int kBlockWords = 8;
-inline int word_channel(int word, int i) { return word / 2 * 8 + 2 * i + word % 2; }
 
 // 32 decoded keys: by word, then by key, four bytes of channels.
 struct KeyTile {

@@ -13,7 +13,7 @@ struct M {
   typedef int32_t I __attribute__((vector_size(16)));
   typedef uint32_t U __attribute__((vector_size(16)));
   typedef int16_t I16 __attribute__((vector_size(16)));
-  static constexpr int W = 4, H = 2, V = 2, kDecodeKeys = 1;
+  static constexpr int W = 4, H = 2, V = 4, kDecodeKeys = 1;
 
   CED_OP F load(const float *p) { return F{p[0], p[1], p[2], p[3]}; }
   CED_OP F broadcast(float x) { return F{x, x, x, x}; }
@@ -35,16 +35,16 @@ struct M {
   CED_OP void block(const uint8_t *keys, const int8_t *q, const int32_t *offset, int stride, I (&sum)[H][V]) {
     I16 part[H][V] = {};
     for (int word = 0; word < kBlockWords; word++) {
+      I16 even[V], odd[V];
       for (int v = 0; v < V; v++) {
-        I16 k;
-        memcpy(&k, keys + word * kTileKeys * 4 + v * W * 4, sizeof k);
-        const I16 even = k & 255, odd = (k >> 8) & 255;
-        for (int i = 0; i < H; i++) {
-          const int8_t *x = q + (word * kIndexHeads + i) * 4;
-          const I e = I{} + static_cast<int32_t>(static_cast<uint32_t>(x[2]) << 16 | (x[0] & 0xFFFF));
-          const I o = I{} + static_cast<int32_t>(static_cast<uint32_t>(x[3]) << 16 | (x[1] & 0xFFFF));
-          part[i][v] += even * (I16)e + odd * (I16)o;
-        }
+        memcpy(&odd[v], keys + word * kTileKeys * 4 + v * W * 4, sizeof odd[v]);
+        even[v] = odd[v] & 255, odd[v] = odd[v] >> 8;
+      }
+      for (int i = 0; i < H; i++) {
+        int32_t x;
+        memcpy(&x, q + (word * kIndexHeads + i) * 4, 4);
+        const I16 both = (I16)(I{} + x), e = (both << 8) >> 8, o = both >> 8;
+        for (int v = 0; v < V; v++) part[i][v] += even[v] * e + odd[v] * o;
       }
     }
     for (int i = 0; i < H; i++)

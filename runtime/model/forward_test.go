@@ -190,6 +190,51 @@ func TestRowsEndWhereNothingReadsThem(t *testing.T) {
 	}
 }
 
+// A chunk before the tail runs no kernel after the last KV source, and there only those of its global rows; a chunk
+// whose logits nobody wants runs no query in the last layer.
+func TestKernelsThatNothingNeedsAreNotCalled(t *testing.T) {
+	const prompt, chunk, layers, src = 96, 32, 9, 5 // of mini/base
+	kernels := func(events []ced.Event, layer int) string {
+		var names []string
+		for _, e := range events {
+			if e.Kernel != "" && e.Kernel != "upload" && e.Layer == layer {
+				names = append(names, e.Kernel)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	const global = "mhc_collapse norm_quant dense_gemm csa2_compress dense_gemm kv_append" // ratio 1
+	for _, mode := range []Prefill{Replay, Cone} {
+		t.Run(mode.String(), func(t *testing.T) {
+			m := openModel(t, "mini/base", checkpoint.Options{}, Options{Slots: 1, Context: 128, StepRows: chunk})
+			trace := ced.NewTrace(4096)
+			m.s.SetTrace(trace)
+			defer m.s.SetTrace(nil)
+			q := sequence(t, m, mode, prompt, prompt)
+			feed(t, m, nil, Span{q, ids(chunk), prompt - 1})
+			if got := kernels(trace.Events(), src); got != global {
+				t.Errorf("layer %d ran %q, want %q", src, got, global)
+			}
+			for l := src + 1; l < layers; l++ {
+				if got := kernels(trace.Events(), l); got != "" {
+					t.Errorf("layer %d ran %q", l, got)
+				}
+			}
+		})
+	}
+	t.Run(Exact.String(), func(t *testing.T) {
+		m := openModel(t, "mini/base", checkpoint.Options{}, Options{Slots: 1, Context: 128, StepRows: chunk})
+		trace := ced.NewTrace(4096)
+		m.s.SetTrace(trace)
+		defer m.s.SetTrace(nil)
+		q := sequence(t, m, Exact, prompt, prompt)
+		feed(t, m, nil, Span{q, ids(chunk), prompt - 1})
+		if got, want := kernels(trace.Events(), layers-1), "mhc_collapse norm_quant norm_quant dense_gemm window_pack window_commit"; got != want {
+			t.Errorf("the last layer ran %q, want %q", got, want)
+		}
+	})
+}
+
 // Reports what a decode step costs beside its kernels.
 func BenchmarkDecodeStep(b *testing.B) {
 	for _, dir := range []string{"demo", "mini/sched40"} {

@@ -86,7 +86,9 @@ func (e *expertPages) fetch(idx []int32, stays bool) (asked int) {
 // rowFetch reads an Engram layer's table rows ahead, on its own goroutines: into memory that the kernel reads in place,
 // or, of a table that is not mapped, into buffers.
 type rowFetch struct {
-	table, scales   []byte // mapped, and not wholly in memory
+	table, scales   []byte // mapped, and not wholly in memory when last looked
+	checkable, held bool   // whether it may be found in memory for good, and was
+	steps           int
 	names           [2]string
 	weights, scale8 []byte // rows of a table that is not mapped
 	running         sync.WaitGroup
@@ -95,7 +97,8 @@ type rowFetch struct {
 
 const (
 	rowReaders   = 8       // reads at a time
-	wholeTable   = 4 << 30 // a larger one is not asked about page by page
+	wholeTable   = 4 << 30 // a larger one is not looked at page by page
+	stepsOfLook  = 64      // from one look to the next
 	rowsOfReader = 16      // at least
 )
 
@@ -103,7 +106,7 @@ const (
 func (p *pass) fetchRows() {
 	for k, l := range p.cfg.Engram.Layers {
 		f := p.w.layers[l].engram.fetch
-		if f == nil {
+		if f == nil || f.held {
 			continue
 		}
 		ids, dim := p.lookups.ids[k], p.cfg.Engram.HeadDim
@@ -129,11 +132,20 @@ func grow(b []byte, n int) []byte {
 }
 
 func (f *rowFetch) advise(ids []int64, dim int) {
+	if f.steps++; f.checkable && f.steps%stepsOfLook == 0 && f.look() {
+		return
+	}
 	for _, id := range ids {
 		at := int(id) * dim
 		residency.WillNeed(f.table[at : at+dim])
 		residency.WillNeed(f.scales[at/32 : (at+dim)/32])
 	}
+}
+
+// look sees whether the whole table is in memory.
+func (f *rowFetch) look() bool {
+	f.held = residency.HeldWhole(f.table) && residency.HeldWhole(f.scales)
+	return f.held
 }
 
 func (f *rowFetch) read(m *Model, ids []int64, from, to, dim int) error {
@@ -176,7 +188,7 @@ func (m *Model) newRowFetch(l *loader, stem string) *rowFetch {
 		return nil
 	}
 	f.table, f.scales = l.data(f.names[0]), l.data(f.names[1])
-	if m.opt.Stays && m.ck.Observable() && len(f.table) <= wholeTable && residency.HeldWhole(f.table) && residency.HeldWhole(f.scales) {
+	if f.checkable = m.opt.Stays && m.ck.Observable() && len(f.table) <= wholeTable; f.checkable && f.look() {
 		return nil
 	}
 	return f

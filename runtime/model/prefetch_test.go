@@ -134,3 +134,22 @@ func TestNothingIsReadAheadOfWeightsInMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestATableFoundInMemoryIsLeftAlone(t *testing.T) {
+	m := openModelAt(t, evicted(t, "mini/wide"), checkpoint.Options{}, Options{Slots: 1, Context: 256, StepRows: 8, Prefetch: true, Stays: true})
+	f := m.w.layers[3].engram.fetch
+	if f == nil {
+		t.Skip("this file system keeps its pages in memory")
+	}
+	if err := residency.Populate(t.Context(), [][]byte{f.table, f.scales}, nil); err != nil {
+		t.Fatal(err)
+	}
+	q := sequence(t, m, Exact, 1, 200)
+	for n := 1; n <= 2*stepsOfLook; n++ {
+		feed(t, m, nil, Span{q, []int32{int32(n)}, q.Pos() + 1})
+		m.waitForRows()
+		if f.held != (n >= stepsOfLook) {
+			t.Fatalf("after %d steps: taken to be in memory: %v", n, f.held)
+		}
+	}
+}

@@ -13,7 +13,7 @@ type fault struct {
 const (
 	attendRef  = "cuda/kernel/csa2_attend/csa2_attend_ref.cc"
 	attendCPU  = "cuda/kernel/csa2_attend/csa2_attend_cpu.cc"
-	compress   = "cuda/kernel/csa2_compress/csa2_compress_ref.cc"
+	compress   = "cuda/kernel/csa2_compress/csa2_compress.h"
 	expandRef  = "cuda/kernel/mhc_expand/mhc_expand_ref.cc"
 	expandCPU  = "cuda/kernel/mhc_expand/mhc_expand_cpu.cc"
 	expertRef  = "cuda/kernel/expert_gemm/expert_gemm_ref.cc"
@@ -22,10 +22,11 @@ const (
 	indexRef   = "cuda/kernel/csa2_index/csa2_index_ref.cc"
 	indexCPU   = "cuda/kernel/csa2_index/csa2_index_cpu.cc"
 	selection  = "cuda/kernel/csa2_index/select.cc"
-	kvAppend   = "cuda/kernel/kv_append/kv_append_ref.cc"
+	kvAppend   = "cuda/kernel/kv_append/kv_append.h"
 	mixRef     = "cuda/kernel/mhc_mix/mhc_mix_ref.cc"
 	quant      = "cuda/num/quant.h"
-	route      = "cuda/kernel/route/route_cpu.cc"
+	routeRef   = "cuda/kernel/route/route_ref.cc"
+	routeCPU   = "cuda/kernel/route/route_cpu.cc"
 	windowPack = "cuda/kernel/window_pack/window_pack_ref.cc"
 	attention  = "runtime/model/attention.go"
 	forward    = "runtime/model/forward.go"
@@ -37,20 +38,20 @@ const (
 // that "not quantised" cannot be written for the caches: they are quantised at a wrong place or with a wrong scale instead.
 var faults = []fault{
 	{"window rows quantised before the rotation too", []edit{
-		{windowPack, "      rotate(x, dim, static_cast<int>(a.rope_dim)", `      for (int b = 0; b < dim / 32; b++) {
-        uint8_t code[32], e;
-        act_quant32(x + 32 * b, code, &e);
-        for (int i = 0; i < 32; i++) x[32 * b + i] = e4m3_to_f32(code[i]) * e8m0_to_f32(e);
-      }
-      rotate(x, dim, static_cast<int>(a.rope_dim)`},
+		{windowPack, "    rotate(x, dim, static_cast<int>(a.rope_dim)", `    for (int b = 0; b < dim / 32; b++) {
+      uint8_t code[32], e;
+      act_quant32(x + 32 * b, code, &e);
+      for (int i = 0; i < 32; i++) x[32 * b + i] = e4m3_to_f32(code[i]) * e8m0_to_f32(e);
+    }
+    rotate(x, dim, static_cast<int>(a.rope_dim)`},
 	}, conform("base")},
 	{"main KV quantised before the rotation too", []edit{
-		{kvAppend, "      rotate(x, head_dim, rope_dim, freqs, j * ratio);", `      for (int b = 0; b < head_dim / 16; b++) {
-        uint8_t e;
-        fp4_quant_e4m3(x + 16 * b, codes, &e);
-        for (int i = 0; i < 16; i++) x[16 * b + i] = e2m1_to_f32(codes[i]) * e4m3_to_f32(e);
-      }
-      rotate(x, head_dim, rope_dim, freqs, j * ratio);`},
+		{kvAppend, "    rotate_pairs(x + head_dim - 2 * pairs, pairs, cosine, sine);", `    for (int b = 0; b < head_dim / 16; b++) {
+      uint8_t e;
+      fp4_quant_e4m3(x + 16 * b, codes, &e);
+      for (int i = 0; i < 16; i++) x[16 * b + i] = e2m1_to_f32(codes[i]) * e4m3_to_f32(e);
+    }
+    rotate_pairs(x + head_dim - 2 * pairs, pairs, cosine, sine);`},
 	}, conform("base")},
 	{"main KV with power-of-two scales (MXFP4)", []edit{
 		{quant, "f32_to_e4m3(f32_max(abs_max(x, 16), 6 * 0x1p-9f) / 6.0f)", "f32_to_e4m3(pow2_ceil(f32_max(abs_max(x, 16), 6 * 0x1p-9f) / 6.0f))"},
@@ -120,10 +121,11 @@ var faults = []fault{
 	}, conform("base")},
 	{"SwiGLU not clamped", []edit{
 		{expertHead, "  if (limit > 0) {", "  if (limit < 0) {"},
+		{expertCPU, "limit > 0 && g > limit ? limit : g;", "g;"},
 	}, native("expert_gemm")},
 
 	{"compressed rows rotated at their row number", []edit{
-		{kvAppend, "rotate(x, head_dim, rope_dim, freqs, j * ratio);", "rotate(x, head_dim, rope_dim, freqs, j);"},
+		{kvAppend, "pairs, j * ratio, cosine, sine);", "(void)ratio, pairs, j, cosine, sine);"},
 	}, conform("base")},
 	{"no inverse rotation of the attention output", []edit{
 		{attention, "if err := p.rope(l, p.ws.o, true); err != nil {", "if err := error(nil); err != nil {"},
@@ -133,7 +135,7 @@ var faults = []fault{
 		{attendCPU, "w.total[h] + f32_exp(sink - w.top[h])", "w.total[h] + 0 * sink"},
 	}, conform("base")},
 	{"open groups lost between chunks", []edit{
-		{compress, "      memcpy(open + dim, at<const float>(a.g)", "      memcpy(open, at<const float>(a.g)"},
+		{compress, "  memcpy(open + dim, at<const float>(a.g)", "  memcpy(open, at<const float>(a.g)"},
 	}, conform("base")},
 	{"activation scales rounded down", []edit{
 		{quant, "return pow2_ceil(f32_max(m, 1e-4f) * 0x1.24924Ap-9f);", "return pow2_ceil(f32_max(m, 1e-4f) * 0x1.24924Ap-9f) * 0.5f;"},
@@ -142,10 +144,11 @@ var faults = []fault{
 		{quant, "f32_to_e2m1(x[i] / s)", "f32_to_e2m1(x[i] * (1.0f / s))"},
 	}, native("kv_append", "num")},
 	{"routing weights from the biased scores", []edit{
-		{route, "const float weight = score[idx[k]];", "const float weight = biased[idx[k]];"},
+		{routeRef, "const float weight = score[idx[k]];", "const float weight = best[k].biased;"},
 	}, conform("base")},
 	{"router without the square root", []edit{
-		{route, "std::sqrt(f32_softplus(logits[e] / a.temperature))", "f32_softplus(logits[e] / a.temperature)"},
+		{routeRef, "std::sqrt(f32_softplus(logits[e] / a.temperature))", "f32_softplus(logits[e] / a.temperature)"},
+		{routeCPU, "score[e] = std::sqrt(score[e]);", "score[e] *= 1.0f;"},
 	}, conform("base")},
 	{"experts added in the order of choice", []edit{
 		{expertRef, `      for (int32_t e = 0; e < static_cast<int32_t>(a.experts_count); e++)
@@ -155,6 +158,7 @@ var faults = []fault{
 	}, native("expert_gemm")},
 	{"the routing weight left out", []edit{
 		{expertHead, "bf16_round(weight * (f32_silu(gate) * up))", "bf16_round((weight > 0 ? 1 : 0) * (f32_silu(gate) * up))"},
+		{expertCPU, "load<f32<W>>(u + l) * weight", "load<f32<W>>(u + l) * (weight > 0 ? 1.0f : 0.0f)"},
 	}, conform("base")},
 	{"cone one row too short", []edit{
 		{plan, "need := w + (n-l-1)*(w-1)", "need := w + (n-l-1)*(w-1) - 1"},

@@ -1,31 +1,65 @@
+#include <algorithm>
+
 #include "kernel/dense_gemm/dense_gemm.h"
 #include "kernel/dense_gemm/tile.h"
+#include "kernel/lanes.h"
 #include "num/bf16.h"
 
 namespace ced {
+namespace {
+
+// n sums as BF16.
+struct RoundRow {
+  template <int W>
+  static CED_INLINE void run(const float *sums, int n, uint16_t *y) {
+    for (int i = 0; i < n; i++) y[i] = f32_to_bf16(sums[i]);
+  }
+};
+
+struct Product {
+  const ced_dense_gemm_args &a;
+  int64_t rows, tile_rows, outputs, inputs;
+
+  // Outputs [first, first + count) of activation rows [r0, r0 + n).
+  void tile(int64_t first, int count, int64_t r0, int n) const {
+    const auto x_format = static_cast<ced_format>(a.x_format), w_format = static_cast<ced_format>(a.w_format);
+    const int64_t column = first / a.n * a.k;
+    GemmRow w[kTileWeights], x[kTileRows];
+    weight_rows(w_format, at<const uint8_t>(a.w), at<const uint8_t>(a.w_scales), a.k, first, count, w);
+    for (int r = 0; r < n; r++) {
+      const int64_t i = (r0 + r) * inputs + column;
+      x[r] = x_format == CED_FP8 ? GemmRow{at<const uint8_t>(a.x) + i, at<const uint8_t>(a.x_scales) + i / 32}
+                                 : GemmRow{at<const uint8_t>(a.x) + 2 * i, nullptr};
+    }
+    alignas(64) GemmSums sums;
+    gemm_tile(isa(), x_format, w_format, a.k, w, count, x, n, sums);
+    for (int r = 0; r < n; r++) {
+      const int64_t o = (r0 + r) * outputs + first;
+      if (a.y_format == CED_F32) {
+        memcpy(at<float>(a.y) + o, sums[r], static_cast<size_t>(count) * sizeof(float));
+      } else {
+        vectorised<RoundRow>(static_cast<const float *>(sums[r]), count, at<uint16_t>(a.y) + o);
+      }
+    }
+  }
+};
+
+}  // namespace
 
 void dense_gemm_cpu(ced_stream *s, const ced_dense_gemm_args &a) {
-  const auto x_format = static_cast<ced_format>(a.x_format), w_format = static_cast<ced_format>(a.w_format);
-  const int64_t n = a.n, outputs = a.groups * n, inputs = static_cast<int64_t>(a.groups) * a.k;
-  const GemmWeight weight{at<const uint8_t>(a.w), at<const uint8_t>(a.w_scales), a.k};
-  const int64_t pieces = (n + kTileWeights - 1) / kTileWeights;  // of a group
-  parallel_for(s, pieces * a.groups, 1, [&](int64_t piece, int64_t, int) {
-    const int64_t group = piece / pieces, i0 = piece % pieces * kTileWeights, left = n - i0;
-    const int64_t first = group * n + i0;
-    const auto row = [&](int64_t r) {
-      const int64_t x = r * inputs + group * a.k;
-      if (x_format == CED_BF16) return GemmRow{at<const uint8_t>(a.x) + 2 * x, nullptr};
-      return GemmRow{at<const uint8_t>(a.x) + x, at<const uint8_t>(a.x_scales) + x / 32};
-    };
-    gemm_tiles(x_format, w_format, weight, first, static_cast<int>(left < kTileWeights ? left : kTileWeights),
-               row_count(a.rows), row, [&](int i, int64_t r, float sum) {
-                 const int64_t o = r * outputs + first + i;
-                 if (a.y_format == CED_F32) {
-                   at<float>(a.y)[o] = sum;
-                 } else {
-                   at<uint16_t>(a.y)[o] = f32_to_bf16(sum);
-                 }
-               });
+  const int64_t rows = row_count(a.rows), groups = a.groups;
+  if (rows == 0) return;
+  const Product p{a, rows, tile_rows(rows), groups * a.n, groups * a.k};
+  // Weights vary slowest: those of a tile stay in the caches for the next rows.
+  const int64_t row_tiles = (rows + p.tile_rows - 1) / p.tile_rows;
+  int64_t some = kTileWeights;  // weights of a piece: fewer where threads would be left without
+  while (some > 32 && p.outputs / some * row_tiles < 4 * ced_stream_threads(s)) some /= 2;
+  const int64_t per_group = (a.n + some - 1) / some;
+  parallel_for(s, groups * per_group * row_tiles, 1, [&](int64_t piece, int64_t, int) {
+    const int64_t t = piece / row_tiles, r0 = piece % row_tiles * p.tile_rows;
+    const int64_t i = t % per_group * some;
+    p.tile(t / per_group * a.n + i, static_cast<int>(std::min(some, a.n - i)), r0,
+           static_cast<int>(std::min(p.tile_rows, rows - r0)));
   });
 }
 

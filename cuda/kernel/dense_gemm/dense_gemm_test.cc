@@ -1,3 +1,4 @@
+#include <memory>
 #include <string>
 
 #include "kernel/dense_gemm/tile.h"
@@ -237,23 +238,65 @@ TEST("dense_gemm: a row has the same bits alone, in a batch and on any number of
   }
 }
 
-TEST("dense_gemm: the bits do not depend on the width of the machine's vectors") {
-  const uint32_t n = ced::kTileWeights, k = 1056, rows = 7;
+TEST(
+    "dense_gemm: every instruction set gives the same bits: any row count, odd k, unaligned rows, extreme "
+    "scales") {
+  // Codes and scales at random; the last kinds of operands bring sums of subnormals, infinities and NaN.
+  const prng::Stream random("dense_gemm/isa");
+  size_t draw = 0;
+  const auto below = [&](uint64_t n) { return random.below(draw++, n); };
+  enum Kind { kUsual, kTiny, kWild, kKinds };
+  const auto fill = [&](std::vector<uint8_t> &bytes, ced_format f, Kind kind) {
+    for (auto &b : bytes) b = static_cast<uint8_t>(below(256));
+    const auto has_nan = [&] { return kind == kWild && below(400) == 0; };
+    if (f == CED_FP8)
+      for (auto &b : bytes)
+        if ((b & 0x7F) == 0x7F && !has_nan()) b = static_cast<uint8_t>(b & 0x80);
+    for (size_t i = 1; (f == CED_BF16 && i < bytes.size()) || (f == CED_F32 && 2 * i + 1 < bytes.size());
+         i += 2) {
+      uint8_t *top = f == CED_BF16 ? &bytes[i] : &bytes[2 * i + 1];  // sign and 7 bits of the exponent
+      const uint64_t exponent = kind == kUsual ? 58 + below(8) : kind == kTiny ? below(34) : below(128);
+      *top = static_cast<uint8_t>((*top & 0x80) | (exponent == 127 && !has_nan() ? 64 : exponent));
+    }
+  };
+  const auto scale = [&](Kind kind) {
+    return static_cast<uint8_t>(kind == kUsual ? 110 + below(20) : kind == kTiny ? below(70) : below(255));
+  };
+  const auto bytes32 = [](ced_format f) {
+    return f == CED_F32 ? 128 : f == CED_BF16 ? 64 : f == CED_FP8 ? 32 : 16;
+  };
+  const auto sums = std::make_unique<ced::GemmSums[]>(2);
   for (const auto &f : kFormats) {
     if (f.y != CED_BF16) continue;
-    CONTEXT("x=" << f.x << " w=" << f.w);
-    const Problem p = problem("dense_gemm", rows, 1, n, k, f.x, f.w);
-    Rig rig(CED_CPU, 1);
-    const auto want = product<uint16_t>(rig, p);
-    ced::GemmRow x[rows];
-    for (size_t r = 0; r < rows; r++)
-      x[r] = {p.x.data() + r * p.x.size() / rows, p.x_scales.data() + r * p.x_scales.size() / rows};
-    for (int width = 4; width <= ced::simd_width(); width *= 2) {
-      CONTEXT("width=" << width);
-      ced::GemmSums sums;
-      ced::gemm_tile(width, f.x, f.w, {p.w.data(), p.w_scales.data(), k}, 0, n, x, rows, sums);
-      for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < n; i++) CHECK_EQ(ced::f32_to_bf16(sums[i][r]), want[r * n + i]);
+    for (int round = 0; round < 90; round++) {
+      const auto kind = static_cast<Kind>(round % kKinds);
+      const auto k = static_cast<uint32_t>(f.x == CED_FP8 ? 32 * (1 + below(45)) : 1 + below(1400));
+      const int rows = static_cast<int>(round < 30 ? 1 + round / 3 : 1 + below(70));
+      const int count = static_cast<int>(1 + below(round % 4 == 0 ? ced::kTileWeights : 40));
+      CONTEXT("x=" << f.x << " w=" << f.w << " kind=" << kind << " k=" << k << " rows=" << rows
+                   << " n=" << count);
+      const size_t groups = (k + 31) / 32, xb = static_cast<size_t>(bytes32(f.x)) * k / 32,
+                   wb = static_cast<size_t>(bytes32(f.w)) * k / 32;
+      std::vector<uint8_t> x(rows * xb), w(count * wb), x_scales(rows * groups), w_scales(count * groups);
+      fill(x, f.x, kind), fill(w, f.w, kind);
+      for (auto &b : x_scales) b = scale(kind);
+      for (auto &b : w_scales) b = scale(kind);
+      w.insert(w.begin(), 3, 0);
+      std::vector<ced::GemmRow> xr, wr(count);
+      for (int r = 0; r < rows; r++) xr.push_back({&x[r * xb], &x_scales[r * groups]});
+      ced::weight_rows(f.w, &w[3], w_scales.data(), k, 0, count, wr.data());
+      ced::gemm_tile(ced::Isa::kPlain, f.x, f.w, k, wr.data(), count, xr.data(), rows, sums[0]);
+      for (ced::Isa isa : {ced::Isa::kAvx2, ced::Isa::kAvx512, ced::Isa::kAvx512Bf16, ced::Isa::kNeon}) {
+        if (!ced::isa_supported(isa)) continue;
+        CONTEXT("isa=" << ced::isa_name(isa));
+        ced::gemm_tile(isa, f.x, f.w, k, wr.data(), count, xr.data(), rows, sums[1]);
+        for (int r = 0; r < rows; r++) CHECK_BITS(sums[1][r], sums[0][r], static_cast<size_t>(count));
+      }
+      // A row alone, among fewer weights.
+      const int r = static_cast<int>(below(static_cast<uint64_t>(rows))),
+                i = static_cast<int>(below(static_cast<uint64_t>(count)));
+      ced::gemm_tile(ced::isa(), f.x, f.w, k, &wr[i], count - i, &xr[r], 1, sums[1]);
+      CHECK_BITS(sums[1][0], &sums[0][r][i], static_cast<size_t>(count - i));
     }
   }
 }

@@ -11,7 +11,7 @@
 namespace ced {
 
 void expert_gemm_ref(ced_stream *s, const ced_expert_gemm_args &a);
-// Rows grouped by expert, so that each expert's weights are read once; sums as in dense_gemm_cpu.
+// Rows grouped by expert, so that each expert's weights are read once; sums in the order of tile.h, e^x in f32.
 void expert_gemm_cpu(ced_stream *s, const ced_expert_gemm_args &a);
 
 // Workspace. An assignment is a row's use of an expert: row * top_k + j for the routed ones, then rows * top_k + row
@@ -23,6 +23,8 @@ struct ExpertWorkspace {
   uint64_t order;   // i32 [rows * top_k] assignments grouped by expert
   uint64_t first;   // i32 [experts + 1] of each expert in order
   uint64_t active;  // i32 [experts] experts that have rows
+  uint64_t
+      tiles;  // i32 [experts + 2] first tile of rows of each active expert, then of the shared one, then all
   uint64_t bytes;
 };
 
@@ -40,6 +42,7 @@ inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
   w.order = take(routed * 4);
   w.first = take((a.experts_count + 1ull) * 4);
   w.active = take(a.experts_count * 4ull);
+  w.tiles = take((a.experts_count + 2ull) * 4);
   return w;
 }
 

@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "kernel/dense_gemm/tile.h"
 #include "kernel/expert_gemm/expert_gemm.h"
+#include "kernel/lanes.h"
 #include "num/quant.h"
 
 namespace ced {
@@ -19,6 +22,7 @@ struct Context {
   const ced_expert_gemm_args &a;
   ExpertWorkspace work;
   int64_t rows, routed;  // routed: first assignment of the shared expert
+  int64_t active;        // routed experts that have rows
 
   int64_t row(int64_t assignment) const {
     return assignment < routed ? assignment / a.top_k : assignment - routed;
@@ -26,68 +30,115 @@ struct Context {
   float weight(int64_t assignment) const {
     return assignment < routed ? at<const float>(a.weights)[assignment] : 1.0f;
   }
+  int64_t shares() const { return active + (a.shared.w1 != 0 ? 1 : 0); }
+  Share share(int64_t i) const {
+    if (i == active) return Share{&a.shared, CED_FP8, nullptr, rows, routed};
+    const int32_t e = at<const int32_t>(work.active)[i], *first = at<const int32_t>(work.first) + e;
+    return Share{at<const ced_expert>(a.experts) + e, CED_FP4, at<const int32_t>(work.order) + first[0],
+                 first[1] - first[0], 0};
+  }
 };
 
-constexpr int64_t kRowsOnce = 32;  // rows whose gate and up are kept on the stack
+// Gate and up of n inner channels to the activation's codes and scales. swiglu with e^x in f32.
+struct SwigluQuant {
+  template <int W>
+  static CED_INLINE void run(const float *gate, const float *up, int n, float limit, float weight,
+                             uint8_t *codes, uint8_t *scales) {
+    for (int i = 0; i < n; i += 32) {
+      float v[32], u[32];
+      for (int l = 0; l < 32; l++) {
+        const float g = bf16_round(gate[i + l]), x = bf16_round(up[i + l]);
+        v[l] = limit > 0 && g > limit ? limit : g;
+        u[l] = limit > 0 && x > limit ? limit : limit > 0 && x < -limit ? -limit : x;
+      }
+      for (int l = 0; l < 32; l += kLanes) {
+        const f32<W> g = load<f32<W>>(v + l), zero{}, minus = zero - g;
+        const f32<W> e = exp_negative(where_less(g, zero, g, minus));
+        const f32<W> silu = where_less(g, zero, g * e, g) / (e + 1.0f);
+        store(v + l, silu * load<f32<W>>(u + l) * weight);
+      }
+      for (int l = 0; l < 32; l++) v[l] = bf16_round(v[l]);
+      act_quant32(v, codes + i, scales + i / 32);
+    }
+  }
+};
 
-// Inner channels [n, n + 32) of an expert for its rows: gate, up, activation and their quantisation group.
-void up(const Context &c, const Share &share, int64_t n) {
+// n sums as BF16.
+struct RoundRow {
+  template <int W>
+  static CED_INLINE void run(const float *sums, int n, uint16_t *y) {
+    for (int i = 0; i < n; i++) y[i] = f32_to_bf16(sums[i]);
+  }
+};
+
+// y = the parts added in order, n elements.
+struct AddParts {
+  template <int W>
+  static CED_INLINE void run(const uint16_t *const *parts, int64_t count, int64_t n, uint16_t *y) {
+    for (int64_t i = 0; i < n; i += 32) {
+      float sum[32] = {};
+      for (int64_t p = 0; p < count; p++)
+        for (int l = 0; l < 32; l++) sum[l] = sum[l] + bf16_to_f32(parts[p][i + l]);
+      for (int l = 0; l < 32; l++) y[i + l] = f32_to_bf16(sum[l]);
+    }
+  }
+};
+
+// Inner channels [n, n + count) of an expert for its rows [begin, begin + rows): gate, up, activation and its codes.
+void up(const Context &c, const Share &share, int64_t n, int count, int64_t begin, int rows) {
   const ced_expert &e = *share.expert;
   const int64_t dim = c.a.dim, inter = c.a.inter;
-  const GemmWeight weights[2] = {{at<const uint8_t>(e.w1), at<const uint8_t>(e.w1_scales), c.a.dim},
-                                 {at<const uint8_t>(e.w3), at<const uint8_t>(e.w3_scales), c.a.dim}};
-  for (int64_t begin = 0; begin < share.count; begin += kRowsOnce) {
-    const int64_t left = share.count - begin, rows = left < kRowsOnce ? left : kRowsOnce;
-    const auto row = [&](int64_t i) {
-      const int64_t r = c.row(share.assignment(begin + i));
-      return GemmRow{at<const uint8_t>(c.a.x) + r * dim, at<const uint8_t>(c.a.x_scales) + r * (dim / 32)};
-    };
-    float v[2][kRowsOnce][32];  // gate, up
-    for (int m = 0; m < 2; m++)
-      for (int i0 = 0; i0 < 32; i0 += kTileWeights)
-        gemm_tiles(CED_FP8, share.format, weights[m], n + i0, kTileWeights, rows, row,
-                   [&](int i, int64_t r, float sum) { v[m][r][i0 + i] = bf16_round(sum); });
-    for (int64_t r = 0; r < rows; r++) {
-      const int64_t assignment = share.assignment(begin + r);
-      for (int i = 0; i < 32; i++)
-        v[0][r][i] = swiglu(v[0][r][i], v[1][r][i], c.a.limit, c.weight(assignment));
-      act_quant32(v[0][r], at<uint8_t>(c.work.codes) + assignment * inter + n,
-                  at<uint8_t>(c.work.scales) + (assignment * inter + n) / 32);
-    }
+  GemmRow w[kTileWeights], x[kTileRows];
+  weight_rows(share.format, at<const uint8_t>(e.w1), at<const uint8_t>(e.w1_scales), c.a.dim, n, count, w);
+  weight_rows(share.format, at<const uint8_t>(e.w3), at<const uint8_t>(e.w3_scales), c.a.dim, n, count,
+              w + count);
+  for (int i = 0; i < rows; i++) {
+    const int64_t r = c.row(share.assignment(begin + i));
+    x[i] = {at<const uint8_t>(c.a.x) + r * dim, at<const uint8_t>(c.a.x_scales) + r * (dim / 32)};
+  }
+  alignas(64) GemmSums sums;
+  gemm_tile(isa(), CED_FP8, share.format, c.a.dim, w, 2 * count, x, rows, sums);
+  for (int i = 0; i < rows; i++) {
+    const int64_t assignment = share.assignment(begin + i);
+    vectorised<SwigluQuant>(static_cast<const float *>(sums[i]), static_cast<const float *>(sums[i] + count),
+                            count, c.a.limit, c.weight(assignment),
+                            at<uint8_t>(c.work.codes) + assignment * inter + n,
+                            at<uint8_t>(c.work.scales) + (assignment * inter + n) / 32);
   }
 }
 
-// Outputs [n, n + 32) of an expert for its rows.
-void down(const Context &c, const Share &share, int64_t n) {
+// Outputs [n, n + count) of an expert for its rows [begin, begin + rows).
+void down(const Context &c, const Share &share, int64_t n, int count, int64_t begin, int rows) {
   const ced_expert &e = *share.expert;
   const int64_t dim = c.a.dim, inter = c.a.inter;
-  const GemmWeight weight{at<const uint8_t>(e.w2), at<const uint8_t>(e.w2_scales), c.a.inter};
-  const auto row = [&](int64_t i) {
-    const int64_t assignment = share.assignment(i);
-    return GemmRow{at<const uint8_t>(c.work.codes) + assignment * inter,
-                   at<const uint8_t>(c.work.scales) + assignment * (inter / 32)};
-  };
-  for (int i0 = 0; i0 < 32; i0 += kTileWeights)
-    gemm_tiles(CED_FP8, share.format, weight, n + i0, kTileWeights, share.count, row,
-               [&](int i, int64_t r, float sum) {
-                 at<uint16_t>(c.work.out)[share.assignment(r) * dim + n + i0 + i] = f32_to_bf16(sum);
-               });
+  GemmRow w[kTileWeights], x[kTileRows];
+  weight_rows(share.format, at<const uint8_t>(e.w2), at<const uint8_t>(e.w2_scales), c.a.inter, n, count, w);
+  for (int i = 0; i < rows; i++) {
+    const int64_t assignment = share.assignment(begin + i);
+    x[i] = {at<const uint8_t>(c.work.codes) + assignment * inter,
+            at<const uint8_t>(c.work.scales) + assignment * (inter / 32)};
+  }
+  alignas(64) GemmSums sums;
+  gemm_tile(isa(), CED_FP8, share.format, c.a.inter, w, count, x, rows, sums);
+  for (int i = 0; i < rows; i++)
+    vectorised<RoundRow>(static_cast<const float *>(sums[i]), count,
+                         at<uint16_t>(c.work.out) + share.assignment(begin + i) * dim + n);
 }
 
 // Groups the routed assignments by expert, keeping their order; returns the number of active experts.
-int64_t group(const Context &c) {
-  const int64_t experts = c.a.experts_count;
-  int32_t *order = at<int32_t>(c.work.order), *first = at<int32_t>(c.work.first),
-          *active = at<int32_t>(c.work.active);
-  const int32_t *idx = at<const int32_t>(c.a.idx);
+int64_t group(const ced_expert_gemm_args &a, const ExpertWorkspace &work, int64_t routed) {
+  const int64_t experts = a.experts_count;
+  int32_t *order = at<int32_t>(work.order), *first = at<int32_t>(work.first),
+          *active = at<int32_t>(work.active);
+  const int32_t *idx = at<const int32_t>(a.idx);
   for (int64_t e = 0; e <= experts; e++) first[e] = 0;
-  for (int64_t i = 0; i < c.routed; i++) first[idx[i] + 1]++;
+  for (int64_t i = 0; i < routed; i++) first[idx[i] + 1]++;
   int64_t n = 0;
   for (int64_t e = 0; e < experts; e++) {
     if (first[e + 1] > 0) active[n++] = static_cast<int32_t>(e);
     first[e + 1] += first[e];
   }
-  for (int64_t i = 0; i < c.routed; i++) order[first[idx[i]]++] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < routed; i++) order[first[idx[i]]++] = static_cast<int32_t>(i);
   for (int64_t e = experts; e > 0; e--) first[e] = first[e - 1];  // the starts again
   first[0] = 0;
   return n;
@@ -107,12 +158,8 @@ void combine(const Context &c, int64_t r) {
   const uint16_t *out = at<const uint16_t>(c.work.out);
   for (int64_t j = 0; j < top_k; j++) parts[count++] = out + (r * top_k + sorted[j]) * dim;
   if (c.a.shared.w1 != 0) parts[count++] = out + (c.routed + r) * dim;
-  uint16_t *y = at<uint16_t>(c.a.y) + r * dim;
-  for (int64_t d = 0; d < dim; d++) {
-    float sum = 0;
-    for (int64_t p = 0; p < count; p++) sum = sum + bf16_to_f32(parts[p][d]);
-    y[d] = f32_to_bf16(sum);
-  }
+  vectorised<AddParts>(static_cast<const uint16_t *const *>(parts), count, dim,
+                       at<uint16_t>(c.a.y) + r * dim);
 }
 
 }  // namespace
@@ -120,22 +167,32 @@ void combine(const Context &c, int64_t r) {
 void expert_gemm_cpu(ced_stream *s, const ced_expert_gemm_args &a) {
   const int64_t rows = row_count(a.rows);
   if (rows == 0) return;
-  const Context c{a, expert_workspace(a), rows, rows * a.top_k};
-  const int64_t active = group(c), shares = active + (a.shared.w1 != 0 ? 1 : 0);
-  const auto share = [&](int64_t i) {
-    if (i == active) return Share{&a.shared, CED_FP8, nullptr, rows, c.routed};
-    const int32_t e = at<const int32_t>(c.work.active)[i], *first = at<const int32_t>(c.work.first) + e;
-    return Share{at<const ced_expert>(a.experts) + e, CED_FP4, at<const int32_t>(c.work.order) + first[0],
-                 first[1] - first[0], 0};
+  const ExpertWorkspace work = expert_workspace(a);
+  const Context c{a, work, rows, rows * a.top_k, group(a, work, rows * a.top_k)};
+  int32_t *tiles = at<int32_t>(work.tiles);
+  tiles[0] = 0;
+  for (int64_t i = 0; i < c.shares(); i++) {
+    const int64_t count = c.share(i).count, some = tile_rows(count);
+    tiles[i + 1] = tiles[i] + static_cast<int32_t>((count + some - 1) / some);
+  }
+  // Pieces: expert, then weights, then rows, so that a tile's weights stay in the caches for the next rows.
+  const auto each = [&](int64_t width, int64_t most, auto half) {
+    const int64_t blocks = (width + most - 1) / most;
+    parallel_for(s, tiles[c.shares()] * blocks, 1, [&](int64_t piece, int64_t, int) {
+      const int64_t i = std::upper_bound(tiles, tiles + c.shares(), piece / blocks) - tiles - 1;
+      const Share share = c.share(i);
+      const int64_t many = tiles[i + 1] - tiles[i], q = piece - tiles[i] * blocks,
+                    some = tile_rows(share.count);
+      const int64_t n = q / many * most, begin = q % many * some;
+      half(c, share, n, static_cast<int>(std::min(most, width - n)), begin,
+           static_cast<int>(std::min(some, share.count - begin)));
+    });
   };
-  const auto each = [&](int64_t width, auto half) {
-    const int64_t blocks = width / 32;
-    parallel_for(s, shares * blocks, 1,
-                 [&](int64_t piece, int64_t, int) { half(c, share(piece / blocks), piece % blocks * 32); });
-  };
-  each(a.inter, up);
-  each(a.dim, down);
-  parallel_for(s, rows, 1, [&](int64_t r, int64_t, int) { combine(c, r); });
+  each(a.inter, kTileWeights / 2, up);
+  each(a.dim, kTileWeights, down);
+  parallel_for(s, rows, 8, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; r++) combine(c, r);
+  });
 }
 
 }  // namespace ced

@@ -1,0 +1,248 @@
+// tile_body.h: the body of gemm_tile for one instruction set. A file per set turns on the set's instructions, defines
+// its primitives as a struct S and includes this; everything here has internal linkage.
+//
+// S: typedef V, a vector of kWidth f32
+//    kWeights x kRows       register tile of the blocked product
+//    fma(a, b, c)           a * b + c, rounded once when a * b is exact
+//    mul_add(a, b, c)       the product rounded first
+//    expand<f>(p, scale, out)  32 elements at p times the scale byte, in dot order: odd elements, then even ones
+//    blocks<f>()            blocks of 32 that the direct product decodes at a time
+//    decode<f, n>(p, scales, seen, v)  n blocks as vectors in the order of expand. FP8: without scale, times
+//                           kUnit; NaN codes only show in seen. The lanes of FP4 are shuffled: shuffle(v) undoes it
+//    reduce(lanes, sums)    the tree, for 16 sums of 16 lanes
+#pragma once
+
+constexpr uint32_t kSlice = 512;   // elements of k that the blocked product expands at a time
+constexpr uint32_t kPanel = 6144;  // f32 of activations that the direct product keeps in the innermost cache
+constexpr int kDirectRows = 8;     // activation rows of the direct product
+
+// Elements [k0, k0 + depth) of a row of k in dot order, padded with zeros to a multiple of 32.
+template <class S, ced_format f>
+inline void expand_row(const GemmRow &row, uint32_t k, uint32_t k0, uint32_t depth, float *out) {
+  const uint8_t *p = row.x + static_cast<size_t>(k0) / 32 * bytes32(f);
+  uint32_t i = 0;
+  for (; i + 32 <= depth && k0 + i + 32 <= k; i += 32, p += bytes32(f))
+    S::template expand<f>(p, has_scales(f) ? row.scales[(k0 + i) / 32] : 0, out + i);
+  if (i < depth && k0 + i < k) {
+    uint8_t room[128] = {};
+    memcpy(room, p, (k - k0 - i) * bytes32(f) / 32);
+    S::template expand<f>(room, has_scales(f) ? row.scales[(k0 + i) / 32] : 0, out + i);
+  }
+}
+
+// ---- blocked: weights are expanded once for all rows ----
+
+// acc[r][i] += w[i] . x[r] for kWeights x R rows of kSlice floats; acc is [*][kTileWeights][16].
+template <class S, bool fused, int R>
+inline void register_tile(const float *w, const float *x, uint32_t depth, bool first, float *acc) {
+  typedef typename S::V V;
+  constexpr int N = S::kWeights;
+  for (int lane = 0; lane < 16; lane += S::kWidth) {
+    V sum[N][R];
+    for (int i = 0; i < N; i++)
+      for (int r = 0; r < R; r++)
+        sum[i][r] = first ? S::zero() : S::load(acc + (r * kTileWeights + i) * 16 + lane);
+    for (uint32_t k = lane; k < depth; k += 16) {
+      V v[N];
+      for (int i = 0; i < N; i++) v[i] = S::load(w + i * kSlice + k);
+      for (int r = 0; r < R; r++) {
+        const V u = S::load(x + r * kSlice + k);
+        for (int i = 0; i < N; i++)
+          sum[i][r] = fused ? S::fma(v[i], u, sum[i][r]) : S::mul_add(v[i], u, sum[i][r]);
+      }
+    }
+    for (int i = 0; i < N; i++)
+      for (int r = 0; r < R; r++) S::store(acc + (r * kTileWeights + i) * 16 + lane, sum[i][r]);
+  }
+}
+
+template <class S, bool fused, int R>
+inline void register_tiles(int rows, int count, const float *w, const float *x, uint32_t depth, bool first,
+                           float *acc) {
+  if (rows == R) {
+    for (int i = 0; i < count; i += S::kWeights)
+      register_tile<S, fused, R>(w + static_cast<size_t>(i) * kSlice, x, depth, first, acc + i * 16);
+  } else if constexpr (R > 1) {
+    register_tiles<S, fused, R - 1>(rows, count, w, x, depth, first, acc);
+  }
+}
+
+template <class S, ced_format xf, ced_format wf>
+inline void blocked(uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows, GemmSums sums) {
+  constexpr int N = S::kWeights, R = S::kRows;
+  alignas(64) float wide[kTileWeights * kSlice], some[R * kSlice], acc[kTileRows][kTileWeights][16];
+  for (uint32_t k0 = 0; k0 < k; k0 += kSlice) {
+    const uint32_t left = (k - k0 + 31) / 32 * 32, depth = left < kSlice ? left : kSlice;
+    int n = 0;
+    for (; n < count; n++) expand_row<S, wf>(w[n], k, k0, depth, wide + static_cast<size_t>(n) * kSlice);
+    for (; n % N != 0; n++) memset(wide + static_cast<size_t>(n) * kSlice, 0, depth * sizeof(float));
+    for (int r = 0; r < rows; r += R) {
+      const int m = rows - r < R ? rows - r : R;
+      for (int i = 0; i < m; i++) expand_row<S, xf>(x[r + i], k, k0, depth, some + i * kSlice);
+      register_tiles<S, wf != CED_F32, R>(m, count, wide, some, depth, k0 == 0, acc[r][0]);
+    }
+  }
+  for (int r = 0; r < rows; r++)
+    for (int i = 0; i < count; i += 16) S::reduce(&acc[r][i], &sums[r][i]);
+}
+
+// ---- direct: weights are decoded on the way to the multiply, for a few rows ----
+
+// acc[i][r] += w[i] . x[r] over `blocks` blocks of 32; x[r] are `stride` floats apart. ahead: bytes to fetch early.
+template <class S, ced_format f, int N, int R, int B>
+inline void direct_steps(const uint8_t *const *w, const uint8_t *const *scales, uint32_t begin, uint32_t end,
+                         const float *x, uint32_t stride, size_t ahead, typename S::Seen &seen,
+                         typename S::V (*acc)[R][16 / S::kWidth]) {
+  typedef typename S::V V;
+  constexpr int P = 16 / S::kWidth;
+  for (uint32_t b = begin; b + B <= end; b += B) {
+    for (int i = 0; i < N; i++) {
+      const uint8_t *p = w[i] + static_cast<size_t>(b) * bytes32(f);
+      if (f == CED_F32) S::prefetch(p + ahead + 64);
+      if (f != CED_FP4 || b % 4 == 0) S::prefetch(p + ahead);
+      V v[2 * B * P];
+      S::template decode<f, B>(p, has_scales(f) ? scales[i] + b : nullptr, seen, v);
+      for (int h = 0; h < 2 * B; h++)  // odd elements, even elements
+        for (int r = 0; r < R; r++)
+          for (int l = 0; l < P; l++) {
+            const V u = S::load(x + r * static_cast<size_t>(stride) + 32 * b + 16 * h + l * S::kWidth);
+            acc[i][r][l] = f == CED_F32 ? S::mul_add(v[h * P + l], u, acc[i][r][l])
+                                        : S::fma(v[h * P + l], u, acc[i][r][l]);
+          }
+    }
+  }
+}
+
+// Lanes [i][r] of N weight rows, which begin at the slice.
+template <class S, ced_format f, int N, int R>
+inline void direct_rows(const uint8_t *const *w, const uint8_t *const *scales, uint32_t blocks,
+                        const float *x, uint32_t stride, size_t ahead, bool first, typename S::Seen &seen,
+                        float *const (*lanes)[R]) {
+  constexpr int P = 16 / S::kWidth, B = S::template blocks<f>();
+  typename S::V acc[N][R][P];
+  for (int i = 0; i < N; i++)
+    for (int r = 0; r < R; r++) {
+      for (int l = 0; l < P; l++) acc[i][r][l] = first ? S::zero() : S::load(lanes[i][r] + l * S::kWidth);
+      if (f == CED_FP4 && !first) S::shuffle(acc[i][r]);
+    }
+  const uint32_t even = blocks / B * B;
+  direct_steps<S, f, N, R, B>(w, scales, 0, even, x, stride, ahead, seen, acc);
+  if constexpr (B > 1) direct_steps<S, f, N, R, 1>(w, scales, even, blocks, x, stride, ahead, seen, acc);
+  for (int i = 0; i < N; i++)
+    for (int r = 0; r < R; r++) {
+      if (f == CED_FP4) S::shuffle(acc[i][r]);
+      for (int l = 0; l < P; l++) S::store(lanes[i][r] + l * S::kWidth, acc[i][r][l]);
+    }
+}
+
+// x times the scales of FP8 weights and kUnit, if that is exact and the weights times their scales are too.
+template <class S>
+inline bool scale_panel(const uint8_t *scales, uint32_t blocks, const float *x, float *out) {
+  typedef typename S::V V;
+  bool exact = true;
+  for (uint32_t b = 0; b < blocks; b++) {
+    if (scales[b] < 27 || scales[b] > 227) return false;  // 2^-100 .. 2^100
+    const V scale = S::of(e8m0_to_f32(scales[b]) / S::kUnit),
+            inverse = S::of(S::kUnit / e8m0_to_f32(scales[b]));
+    for (uint32_t k = 32 * b; k < 32 * b + 32; k += S::kWidth) {
+      const V u = S::load(x + k), v = S::mul(u, scale);
+      S::store(out + k, v);
+      exact = exact & S::equal(S::mul(v, inverse), u);
+    }
+  }
+  return exact;
+}
+
+// Whether it could: what is rare (scales that leave no room, NaN) is left to the blocked product.
+template <class S, ced_format xf, ced_format wf, int N, int R>
+inline bool direct(uint32_t k, const GemmRow *w, int count, const GemmRow *x, GemmSums sums) {
+  constexpr uint32_t kMost = kPanel / R / 64 * 64;
+  alignas(64) float panel[R * kMost], scaled[wf == CED_FP8 ? R * kMost : 1], acc[R][kTileWeights][16],
+      spare[16];
+  const uint32_t padded = (k + 31) / 32 * 32, whole = k / 32;
+  typename S::Seen seen = S::nothing_seen();
+  for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
+    const uint32_t left = padded - k0, depth = left < kMost ? left : kMost;
+    const uint32_t blocks = (k0 + depth) / 32 <= whole ? depth / 32 : whole - k0 / 32;
+    for (int r = 0; r < R; r++) {
+      float *row = panel + static_cast<size_t>(r) * kMost;
+      expand_row<S, xf>(x[r], k, k0, depth, row);
+      if (wf == CED_FP4)
+        for (uint32_t i = 0; i < depth; i += 16) S::shuffle(row + i);
+    }
+    const float *operand = panel;
+    const uint8_t *grid = nullptr;
+    for (int n = 0; n < count;) {
+      if (wf == CED_FP8 && w[n].scales != grid) {
+        grid = w[n].scales;
+        for (int r = 0; r < R; r++)
+          if (!scale_panel<S>(grid + k0 / 32, depth / 32, panel + static_cast<size_t>(r) * kMost,
+                              scaled + static_cast<size_t>(r) * kMost))
+            return false;
+        operand = scaled;
+      }
+      const uint8_t *rows[N], *scales[N];
+      float *lanes[N][R];
+      int m = 0;
+      for (int i = 0; i < N; i++) {
+        const bool ours = n + i < count && (wf != CED_FP8 || w[n + i].scales == grid);
+        m += ours;
+        const GemmRow &row = w[ours ? n + i : n];
+        rows[i] = row.x + static_cast<size_t>(k0) / 32 * bytes32(wf);
+        scales[i] = has_scales(wf) ? row.scales + k0 / 32 : nullptr;
+        for (int r = 0; r < R; r++) lanes[i][r] = ours ? acc[r][n + i] : spare;
+      }
+      const size_t bytes = static_cast<size_t>(k) * bytes32(wf) / 32;
+      const size_t ahead = bytes * N * (1 + kAhead / (bytes * N));
+      direct_rows<S, wf, N, R>(rows, scales, blocks, operand, kMost, ahead, k0 == 0, seen, lanes);
+      if (32 * blocks < depth) {  // the last, partial block
+        uint8_t room[N][128] = {};
+        const uint8_t *ends[N], *end_scales[N];
+        for (int i = 0; i < N; i++) {
+          const size_t from = static_cast<size_t>(blocks) * bytes32(wf);
+          memcpy(room[i], rows[i] + from, (k % 32) * bytes32(wf) / 32);
+          ends[i] = room[i];
+          end_scales[i] = has_scales(wf) ? scales[i] + blocks : nullptr;
+        }
+        direct_rows<S, wf, N, R>(ends, end_scales, 1, operand + 32 * blocks, kMost, 0, k0 == 0 && blocks == 0,
+                                 seen, lanes);
+      }
+      n += m;
+    }
+  }
+  if (wf == CED_FP8 && S::nan_seen(seen)) return false;
+  for (int r = 0; r < R; r++)
+    for (int i = 0; i < count; i += 16) S::reduce(&acc[r][i], &sums[r][i]);
+  return true;
+}
+
+template <class S, ced_format xf, ced_format wf>
+void tile(uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows, GemmSums sums) {
+  bool done = false;
+  switch (rows) {
+    case 1:
+      done = direct<S, xf, wf, 4, 1>(k, w, count, x, sums);
+      break;
+    case 2:
+      done = direct<S, xf, wf, 4, 2>(k, w, count, x, sums);
+      break;
+    case 3:
+      done = direct<S, xf, wf, 4, 3>(k, w, count, x, sums);
+      break;
+    case 4:
+      done = direct<S, xf, wf, 4, 4>(k, w, count, x, sums);
+      break;
+  }
+  if (!done) blocked<S, xf, wf>(k, w, count, x, rows, sums);
+}
+
+template <class S>
+void any_tile(ced_format x_format, ced_format w_format, uint32_t k, const GemmRow *w, int count,
+              const GemmRow *x, int rows, GemmSums sums) {
+  const auto run = x_format == CED_FP8
+                       ? (w_format == CED_FP8 ? tile<S, CED_FP8, CED_FP8> : tile<S, CED_FP8, CED_FP4>)
+                   : w_format == CED_BF16 ? tile<S, CED_BF16, CED_BF16>
+                   : w_format == CED_F32  ? tile<S, CED_BF16, CED_F32>
+                                          : tile<S, CED_BF16, CED_FP8>;
+  run(k, w, count, x, rows, sums);
+}

@@ -125,7 +125,7 @@ var faults = []fault{
 	}, native("expert_gemm")},
 
 	{"compressed rows rotated at their row number", []edit{
-		{kvAppend, "pairs, j * ratio, cosine, sine);", "(void)ratio, pairs, j, cosine, sine);"},
+		{kvAppend, "pairs, j * ratio, cosine, sine);", "pairs, j * ratio / ratio, cosine, sine);"},
 	}, conform("base")},
 	{"no inverse rotation of the attention output", []edit{
 		{attention, "if err := p.rope(l, p.ws.o, true); err != nil {", "if err := error(nil); err != nil {"},

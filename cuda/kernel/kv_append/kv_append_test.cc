@@ -1,3 +1,4 @@
+#include "num/bf16.h"
 #include "test/check.h"
 #include "test/golden.h"
 #include "test/linear.h"
@@ -62,6 +63,58 @@ TEST("kv_append: main and index rows have the golden's bits, together or one by 
         CHECK(written <= groups * (256 + 32 + 64 + 4));
       }
     }
+  }
+}
+
+// Rows over many binades, with zeros: scales down to the smallest subnormal and up to the largest.
+TEST("kv_append: the CPU has the reference's bits") {
+  constexpr size_t groups = 13, head_dim = 96, index_dim = 64;
+  std::vector<std::vector<uint8_t>> pools;
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    Rig rig(kind, 3);
+    const Pages pages(rig, 2, 40, 8, 2, head_dim, index_dim);
+    const auto wide = [](const std::string &name, size_t n) {
+      auto x = prng::xb(name, n, 0);
+      const prng::Stream random(name + "/binade");
+      for (size_t i = 0; i < n; i++)
+        x[i] = i / 16 % 7 == 0
+                   ? 0
+                   : ced::f32_to_bf16(
+                         std::ldexp(ced::bf16_to_f32(x[i]), 12 - static_cast<int>(random.below(i / 16, 30))));
+      return x;
+    };
+    std::vector<int32_t> pos, slot, closing;
+    for (int32_t i = 0; i < 26; i++) {
+      pos.push_back(i < 14 ? 30 + i : i), slot.push_back(i < 14 ? 1 : 0);
+      if (pos.back() % 2 == 1) closing.push_back(i);
+    }
+    REQUIRE_EQ(closing.size(), groups);
+    ced_kv_append_args a{};
+    a.rows = rig.sequence_rows(pos, slot), a.groups = rig.groups(closing);
+    a.latent = rig.put(wide("kv_append/latent", groups * head_dim)),
+    a.k = rig.put(wide("kv_append/k", groups * index_dim));
+    a.k_weight = rig.put(prng::xf("kv_append/weight", index_dim)), a.weight_format = CED_F32;
+    a.freqs = rig.put(prng::xf("kv_append/freqs", 16)), a.kv = pages.kv;
+    a.max_groups = groups, a.rope_dim = 32, a.eps = 1e-20f;
+    rig.run(ced_kv_append, a);
+    pools.push_back(rig.get<uint8_t>(pages.kv.pages, pages.bytes));
+  }
+  CHECK_BITS(pools[1].data(), pools[0].data(), pools[0].size());
+}
+
+TEST("kv_append: refuses a group that has no place") {
+  for (ced_kind kind : {CED_REF, CED_CPU}) {
+    Rig rig(kind);
+    const Pages pages(rig, 1, 64, 32, 2);
+    auto a = arguments(rig, kCases[0], pages, 0, 3);
+    CHECK(says(rig.refusal(ced_kv_append, a),
+               "position 131069 closes group 65534 of its sequence, whose page table holds 64"));
+    a.rows = rig.sequence_rows({127, 128, 129, 130, 131}, {0, 0, 0, 0, 0});
+    CHECK(says(rig.refusal(ced_kv_append, a), "position 129 closes group 64 of its sequence"));
+    a.groups = rig.groups({0, 5});
+    CHECK(says(rig.refusal(ced_kv_append, a), "groups->row[1] is 5, must be a row of the step: 0..4"));
+    a.groups = rig.groups({0});
+    rig.run(ced_kv_append, a);
   }
 }
 

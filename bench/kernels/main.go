@@ -53,7 +53,7 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&rows, "rows", rows, "measure `N,...` rows")
 	f.StringVar(&o.kernel, "kernel", "", "measure kernels whose name holds `TEXT` only")
 	f.IntVar(&o.threads, "threads", 0, "use `N` threads; 0 = one per core")
-	f.DurationVar(&o.budget, "time", 200*time.Millisecond, "measure each call for about `T`, three times at least")
+	f.DurationVar(&o.budget, "time", 200*time.Millisecond, "measure each call for about `T`, three times if it is not slow")
 	f.IntVar(&o.arena, "arena", 1<<30, "read weights from `BYTES` in turn: more than the caches hold")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	if err := f.Parse(args); err != nil {
@@ -80,7 +80,7 @@ type result struct {
 	Limit   float64 `json:"limit_seconds"`
 	OfLimit float64 `json:"fraction_of_limit"`
 	Bound   string  `json:"bound"`
-	Single  float64 `json:"seconds_one_thread"` // with one thread
+	Single  float64 `json:"seconds_one_thread,omitempty"` // 0 = not measured, for slow calls
 }
 
 // report is what a run prints.
@@ -179,6 +179,9 @@ func (b *bench) measure(r *rig, p prepare, rows int) ([]timing, error) {
 		s       *ced.Stream
 		seconds *float64
 	}{{b.all, &t.seconds}, {b.one, &t.single}} {
+		if t.seconds > slow { // threads share such a call evenly; one thread alone would take long
+			break
+		}
 		r.s = x.s
 		c, ok := p(r, rows)
 		if !ok || r.err != nil {
@@ -204,10 +207,15 @@ func (b *bench) probe() error {
 	return err
 }
 
+const (
+	slow     = 0.1             // seconds
+	patience = 2 * time.Second // for the third and fourth call
+)
+
 // time is the median of some calls, after one that is not counted.
 func (b *bench) time(run func() error) (float64, error) {
 	var times []float64
-	for began := time.Now(); len(times) < 4 || time.Since(began) < b.budget && len(times) < 1000; {
+	for began := time.Now(); len(times) < 2 || len(times) < 4 && time.Since(began) < patience || len(times) < 1000 && time.Since(began) < b.budget; {
 		at := time.Now()
 		if err := run(); err != nil {
 			return 0, err
@@ -266,8 +274,12 @@ func (b *bench) print(r *report) error {
 	fmt.Fprintf(b.out, "%s, %d threads; this machine reads %.1f GB/s, multiplies %.0f GFLOP/s in BF16, %.0f GFLOP/s in F32\n\n", m.ISA, m.Threads, m.Read, m.BF16, m.F32)
 	fmt.Fprintf(b.out, "%-14s %-34s %5s %10s %9s %9s %8s %8s %9s %-8s %8s\n", "kernel", "", "rows", "us", "MB", "MFLOP", "GB/s", "GFLOP/s", "of limit", "bound", "threads")
 	for _, x := range r.Results {
-		if _, err := fmt.Fprintf(b.out, "%-14s %-34s %5d %10.1f %9.3f %9.4g %8.2f %8.1f %7.1f %% %-8s %7.2fx\n", x.Kernel, x.What, x.Rows, 1e6*x.Seconds, x.Bytes/1e6, x.FLOPs/1e6,
-			x.Bytes/x.Seconds/1e9, x.FLOPs/x.Seconds/1e9, 100*x.OfLimit, x.Bound, x.Single/x.Seconds); err != nil {
+		threads := ""
+		if x.Single > 0 {
+			threads = fmt.Sprintf("%.2fx", x.Single/x.Seconds)
+		}
+		if _, err := fmt.Fprintf(b.out, "%-14s %-34s %5d %10.1f %9.3f %9.4g %8.2f %8.1f %7.1f %% %-8s %8s\n", x.Kernel, x.What, x.Rows, 1e6*x.Seconds, x.Bytes/1e6, x.FLOPs/1e6,
+			x.Bytes/x.Seconds/1e9, x.FLOPs/x.Seconds/1e9, 100*x.OfLimit, x.Bound, threads); err != nil {
 			return err
 		}
 	}

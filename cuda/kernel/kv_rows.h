@@ -19,27 +19,6 @@ inline KvRow kv_row(const ced_kv &kv, int32_t slot, int32_t j) {
           base + kv.index_codes + r * (kv.index_dim / 2), base + kv.index_scales + r * (kv.index_dim / 32)};
 }
 
-// Rows of one sequence; the page table is consulted only where the page changes.
-class KvCursor {
- public:
-  KvCursor(const ced_kv &kv, int32_t slot) : kv_(kv), slot_(slot) {}
-
-  KvRow row(int32_t j) {
-    if (static_cast<uint32_t>(j - first_) >= kv_.page_rows || first_ < 0) {
-      first_ = j - static_cast<int32_t>(static_cast<uint32_t>(j) % kv_.page_rows);
-      page_ = kv_row(kv_, slot_, first_);
-    }
-    const auto r = static_cast<size_t>(j - first_);
-    return {page_.main_codes + r * (kv_.head_dim / 2), page_.main_scales + r * (kv_.head_dim / 16),
-            page_.index_codes + r * (kv_.index_dim / 2), page_.index_scales + r * (kv_.index_dim / 32)};
-  }
-
- private:
-  const ced_kv &kv_;
-  int32_t slot_, first_ = -1;  // first row of the page
-  KvRow page_{};
-};
-
 // Groups that a query at a position sees.
 inline int32_t visible_groups(const ced_kv &kv, int32_t position) {
   return static_cast<int32_t>((static_cast<int64_t>(position) + 1) / kv.ratio);

@@ -85,13 +85,8 @@ var faults = []fault{
 		{indexCPU, "best(std::min(a.top_k, a.max_groups))", "best(std::min(a.top_k, a.max_groups) - 1)"},
 	}, conform("base")},
 	{"ties to the highest index", []edit{
-		{selection, `    if (scores[i] < threshold || (scores[i] == threshold && ties == 0)) continue;
-    if (scores[i] == threshold) ties--;
-`, `    if (scores[i] < threshold) continue;
-    if (scores[i] == threshold &&
-        static_cast<uint32_t>(std::count(scores + i + 1, scores + n, threshold)) >= ties)
-      continue;
-`},
+		{selection, "(scores[i] == threshold) & (ties > 0)",
+			"(scores[i] == threshold) & (static_cast<uint32_t>(std::count(scores + i + 1, scores + n, threshold)) < ties)"},
 	}, conform("base")},
 	{"candidate blocks off by one", []edit{
 		{selection, "top_k(maxima, blocks, max_blocks, out)", "top_k(maxima, blocks, max_blocks - 1, out)"},

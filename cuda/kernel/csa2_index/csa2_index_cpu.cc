@@ -250,15 +250,37 @@ class Tile {
     });
   }
 
+  // The keys of positions [i, end) of row t, at most a tile's; places past the end repeat the last one.
+  void locate(int t, int i, int end, IndexKey *keys) const {
+    const auto codes = static_cast<size_t>(scratch_.dim / 2), scales = static_cast<size_t>(scratch_.dim / 32);
+    int l = 0;
+    for (const int n = std::min(end - i, kTileKeys); l < n;) {
+      const int32_t j = group(t, i + l);
+      const KvRow row = kv_row(a.kv, slot_[t], j);
+      int run =
+          static_cast<int>(a.kv.page_rows - static_cast<uint32_t>(j) % a.kv.page_rows);  // of neighbours
+      if (a.restrict_) run = std::min(run, static_cast<int>(a.block) - (i + l) % static_cast<int>(a.block));
+      run = std::min(run, n - l);
+      for (int r = 0; r < run; r++)
+        keys[l + r] = {row.index_codes + r * codes, row.index_scales + r * scales};
+      l += run;
+    }
+    for (; l < kTileKeys; l++) keys[l] = keys[l - 1];
+  }
+
   // Scores [begin, end) of a run's rows, whose buffers start at `from`.
   void score(const Run &run, int from, int begin, int end) const {
     const int dim = static_cast<int>(scratch_.dim);
     KeyTile tile;
-    KvCursor cursor(a.kv, slot_[run.t0]);
+    IndexKey keys[kTileKeys], next[kTileKeys];
+    locate(run.t0, begin, end, next);
     for (int i = begin; i < end; i += kTileKeys) {
-      KvRow keys[kTileKeys];
-      for (int l = 0; l < kTileKeys; l++)  // places past the end repeat the last key
-        keys[l] = i + l < end ? cursor.row(group(run.t0, i + l)) : keys[l - 1];
+      std::copy(next, next + kTileKeys, keys);
+      if (i + kTileKeys < end) locate(run.t0, i + kTileKeys, end, next);
+      for (const IndexKey &key : next) {
+        __builtin_prefetch(key.codes);
+        __builtin_prefetch(key.scales);
+      }
       bool words = false, folded = false;
       for (int t = run.t0; t < run.t1; t++) (query_[t].folds ? folded : words) |= scored_[t] > i;
       ops_.decode(keys, dim, words, folded, &tile);

@@ -22,6 +22,10 @@ constexpr int kFoldOffset = 96;  // added to twice a key's value times its fold:
 // codes' 32-bit words), word 2i+1 has the odd ones.
 constexpr int kBlockWords = 8;
 
+struct IndexKey {
+  const uint8_t *codes, *scales;
+};
+
 // 32 decoded keys: by word, then by key, four bytes of channels.
 struct KeyTile {
   alignas(64) uint8_t words[kMaxIndexDim / 4][kTileKeys][4];  // twice the value + kKeyOffset
@@ -47,7 +51,7 @@ struct IndexQuery {
 
 struct ScoreOps {
   // Decodes 32 keys: words, or folded words where the keys allow it; words as well if they are wanted.
-  void (*decode)(const KvRow *keys, int dim, bool words, bool folded, KeyTile *tile);
+  void (*decode)(const IndexKey *keys, int dim, bool words, bool folded, KeyTile *tile);
   void (*score)(const KeyTile &tile, const IndexQuery &q, int heads, int dim, Score *out);
   bool folds;  // has a use for folded queries
 };

@@ -70,11 +70,11 @@ struct M {
     return _mm256_shuffle_epi8(table, _mm256_and_si256(codes, _mm256_set1_epi8(15)));
   }
 
-  CED_OP void decode(const KvRow *keys, int b, uint8_t *out) {
+  CED_OP void decode(const IndexKey *keys, int b, uint8_t *out) {
     I v[4];
     for (int i = 0; i < 4; i++) {
-      const auto *low = reinterpret_cast<const __m128i *>(keys[i].index_codes + 16 * b);
-      const auto *high = reinterpret_cast<const __m128i *>(keys[i + 4].index_codes + 16 * b);
+      const auto *low = reinterpret_cast<const __m128i *>(keys[i].codes + 16 * b);
+      const auto *high = reinterpret_cast<const __m128i *>(keys[i + 4].codes + 16 * b);
       v[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)), _mm_loadu_si128(high), 1);
     }
     const I a = _mm256_unpacklo_epi32(v[0], v[1]), c = _mm256_unpackhi_epi32(v[0], v[1]);
@@ -97,7 +97,7 @@ struct M {
 namespace ced {
 namespace {
 
-CED_TARGET void decode(const KvRow *keys, int dim, bool, bool, KeyTile *tile) {
+CED_TARGET void decode(const IndexKey *keys, int dim, bool, bool, KeyTile *tile) {
   decode_words(keys, dim / 32, tile);
 }
 

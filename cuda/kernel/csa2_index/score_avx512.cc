@@ -64,9 +64,9 @@ struct M {
   }
 
   // The codes' words of sixteen keys' block: word w of key i in lane i of out[w].
-  CED_OP void transpose(const KvRow *keys, int b, I (&out)[4]) {
+  CED_OP void transpose(const IndexKey *keys, int b, I (&out)[4]) {
     const auto row = [&](int i) CED_AVX512 __attribute__((always_inline)) {
-      return _mm_loadu_si128(reinterpret_cast<const __m128i *>(keys[i].index_codes + 16 * b));
+      return _mm_loadu_si128(reinterpret_cast<const __m128i *>(keys[i].codes + 16 * b));
     };
     I v[4];
 #pragma GCC unroll 4
@@ -89,7 +89,7 @@ struct M {
     return _mm512_shuffle_epi8(table, _mm512_and_si512(codes, _mm512_set1_epi8(15)));
   }
 
-  CED_OP void decode(const KvRow *keys, int b, uint8_t *out) {
+  CED_OP void decode(const IndexKey *keys, int b, uint8_t *out) {
     I words[4];
     transpose(keys, b, words);
 #pragma GCC unroll 4
@@ -109,15 +109,22 @@ namespace ced {
 namespace {
 
 // Scale bytes of sixteen keys, one a lane, by block.
-CED_TARGET void scale_bytes(const KvRow *keys, int blocks, I *out) {
+CED_TARGET void scale_bytes(const IndexKey *keys, int blocks, I *out) {
   for (int b = 0; b < blocks; b += 4) {
+    if (blocks == 4 && keys[15].scales == keys[0].scales + 60) {  // neighbours in a page
+      const I all = _mm512_loadu_si512(keys[0].scales);
+      for (int c = 0; c < 4; c++)
+        out[c] =
+            _mm512_and_si512(_mm512_srli_epi32(all, static_cast<unsigned>(8 * c)), _mm512_set1_epi32(255));
+      return;
+    }
     alignas(64) uint32_t four[16] = {};
     for (int i = 0; i < 16; i++) {
       if (blocks - b >= 4) {
-        memcpy(&four[i], keys[i].index_scales + b, 4);
+        memcpy(&four[i], keys[i].scales + b, 4);
       } else {
         for (int c = 0; c < blocks - b; c++)
-          four[i] |= static_cast<uint32_t>(keys[i].index_scales[b + c]) << (8 * c);
+          four[i] |= static_cast<uint32_t>(keys[i].scales[b + c]) << (8 * c);
       }
     }
     const I all = M::load_words(four);
@@ -128,7 +135,7 @@ CED_TARGET void scale_bytes(const KvRow *keys, int blocks, I *out) {
 }
 
 // Sixteen keys with their scales folded into the bytes; false if the scales span too much.
-CED_TARGET bool fold(const KvRow *keys, int blocks, int first, KeyTile *tile) {
+CED_TARGET bool fold(const IndexKey *keys, int blocks, int first, KeyTile *tile) {
   I scale[kMaxIndexDim / 32];
   scale_bytes(keys, blocks, scale);
   I low = scale[0], high = scale[0];
@@ -159,7 +166,7 @@ CED_TARGET bool fold(const KvRow *keys, int blocks, int first, KeyTile *tile) {
   return true;
 }
 
-CED_TARGET void decode(const KvRow *keys, int dim, bool words, bool folded, KeyTile *tile) {
+CED_TARGET void decode(const IndexKey *keys, int dim, bool words, bool folded, KeyTile *tile) {
   const int blocks = dim / 32;
   tile->has_words = false;
   tile->has_folded = folded && fold(keys, blocks, 0, tile) && fold(keys + 16, blocks, 16, tile);

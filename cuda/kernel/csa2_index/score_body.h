@@ -9,15 +9,15 @@ typedef M::F F;
 typedef M::I I;
 constexpr int W = M::W, H = M::H, V = M::V;
 
-CED_TARGET void decode_scales(const KvRow *keys, int blocks, KeyTile *tile) {
+CED_TARGET void decode_scales(const IndexKey *keys, int blocks, KeyTile *tile) {
   for (int i = 0; i < kTileKeys; i++)
     for (int b = 0; b < blocks; b++) {
-      const uint8_t e = keys[i].index_scales[b];
+      const uint8_t e = keys[i].scales[b];
       tile->scales[b][i] = e <= 1 ? 0 : e8m0_to_f32(e);
     }
 }
 
-CED_TARGET void decode_words(const KvRow *keys, int blocks, KeyTile *tile) {
+CED_TARGET void decode_words(const IndexKey *keys, int blocks, KeyTile *tile) {
   for (int i = 0; i < kTileKeys; i += M::kDecodeKeys)
     for (int b = 0; b < blocks; b++) M::decode(keys + i, b, tile->words[b * kBlockWords][i]);
   decode_scales(keys, blocks, tile);

@@ -64,9 +64,9 @@ struct M {
     return vqtbl1q_u8(vld1q_u8(kValues), codes);
   }
 
-  CED_OP void decode(const KvRow *keys, int b, uint8_t *out) {
+  CED_OP void decode(const IndexKey *keys, int b, uint8_t *out) {
     uint32x4_t v[4];
-    for (int i = 0; i < 4; i++) v[i] = vreinterpretq_u32_u8(vld1q_u8(keys[i].index_codes + 16 * b));
+    for (int i = 0; i < 4; i++) v[i] = vreinterpretq_u32_u8(vld1q_u8(keys[i].codes + 16 * b));
     const uint32x4x2_t a = vzipq_u32(v[0], v[2]), c = vzipq_u32(v[1], v[3]);
     const uint32x4x2_t low = vzipq_u32(a.val[0], c.val[0]), high = vzipq_u32(a.val[1], c.val[1]);
     const uint32x4_t words[4] = {low.val[0], low.val[1], high.val[0], high.val[1]};
@@ -86,7 +86,7 @@ struct M {
 namespace ced {
 namespace {
 
-void decode(const KvRow *keys, int dim, bool, bool, KeyTile *tile) { decode_words(keys, dim / 32, tile); }
+void decode(const IndexKey *keys, int dim, bool, bool, KeyTile *tile) { decode_words(keys, dim / 32, tile); }
 
 }  // namespace
 }  // namespace ced

@@ -54,9 +54,9 @@ struct M {
       }
   }
 
-  CED_OP void decode(const KvRow *keys, int b, uint8_t *out) {
+  CED_OP void decode(const IndexKey *keys, int b, uint8_t *out) {
     static constexpr uint8_t kValues[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-    const uint8_t *codes = keys->index_codes + 16 * b;
+    const uint8_t *codes = keys->codes + 16 * b;
     for (int w = 0; w < 4; w++)
       for (int i = 0; i < 4; i++) {
         const uint8_t pair = codes[4 * w + i];
@@ -74,7 +74,7 @@ struct M {
 namespace ced {
 namespace {
 
-void decode(const KvRow *keys, int dim, bool, bool, KeyTile *tile) { decode_words(keys, dim / 32, tile); }
+void decode(const IndexKey *keys, int dim, bool, bool, KeyTile *tile) { decode_words(keys, dim / 32, tile); }
 
 }  // namespace
 }  // namespace ced

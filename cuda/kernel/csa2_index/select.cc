@@ -20,18 +20,20 @@ int top_k(const Score *scores, int n, int k, int32_t *out) {
     return n;
   }
   if (k == 0) return 0;
-  // Two passes of counting find the k-th score, a byte each.
-  uint32_t high[256] = {}, low[256] = {}, ties = static_cast<uint32_t>(k);
-  for (int i = 0; i < n; i++) high[scores[i] >> 8]++;
+  // Two passes of counting find the k-th score, a byte each. Without branches on the scores, and with the first pass
+  // spread over four tables: neighbours often fall into the same bin.
+  uint32_t high[256] = {}, low[256] = {}, spread[4][256] = {}, ties = static_cast<uint32_t>(k);
+  for (int i = 0; i < n; i++) spread[i % 4][scores[i] >> 8]++;
+  for (int b = 0; b < 256; b++) high[b] = spread[0][b] + spread[1][b] + spread[2][b] + spread[3][b];
   const int top = cut(high, &ties);
-  for (int i = 0; i < n; i++)
-    if (scores[i] >> 8 == top) low[scores[i] & 255]++;
+  for (int i = 0; i < n; i++) low[scores[i] & 255] += scores[i] >> 8 == top;
   const auto threshold = static_cast<Score>(top << 8 | cut(low, &ties));
   int m = 0;
   for (int i = 0; m < k; i++) {
-    if (scores[i] < threshold || (scores[i] == threshold && ties == 0)) continue;
-    if (scores[i] == threshold) ties--;
-    out[m++] = i;
+    const uint32_t tie = (scores[i] == threshold) & (ties > 0);
+    out[m] = i;
+    m += static_cast<int>((scores[i] > threshold) | tie);
+    ties -= tie;
   }
   return m;
 }
@@ -51,15 +53,21 @@ void candidate_blocks(const Score *scores, int seen, int block, int max_blocks, 
 }
 
 void Best::add(const Score *scores, int n, int32_t from) {
-  constexpr int kStride = 64;
-  int i = 0;
-  for (; i + kStride <= n; i += kStride) {
+  for (int i = 0; i < n; i += kStride) {
+    const int m = std::min(kStride, n - i);
     Score top = 0;
-    for (int j = 0; j < kStride; j++) top = std::max(top, scores[i + j]);
-    if (top <= floor_) continue;
-    for (int j = 0; j < kStride; j++) add(scores[i + j], from + i + j);
+    if (m == kStride) {
+      for (int j = 0; j < kStride; j++) top = std::max(top, scores[i + j]);
+      if (top <= floor_) continue;
+    }
+    if (count_ + kStride > k_ + kSlack) cut();
+    int count = count_;
+    for (int j = 0; j < m; j++) {  // without branches on the scores
+      scores_[count] = scores[i + j], index_[count] = from + i + j;
+      count += scores[i + j] > floor_;
+    }
+    count_ = count;
   }
-  for (; i < n; i++) add(scores[i], from + i);
 }
 
 void Best::cut() {

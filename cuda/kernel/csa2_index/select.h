@@ -29,10 +29,10 @@ int top_k(const Score *scores, int n, int k, int32_t *out);
 void candidate_blocks(const Score *scores, int seen, int block, int max_blocks, Score *maxima, int32_t *out);
 
 // The k best of a stream of scores, kept as it goes by: a list that is cut to k whenever it is full. Scores that cannot
-// enter any more are passed over 64 at a time.
+// enter any more are passed over kStride at a time.
 class Best {
  public:
-  static constexpr int kSlack = 2048;
+  static constexpr int kSlack = 2048, kStride = 64;
   static uint64_t bytes(uint64_t k) {
     return (k + kSlack) * (sizeof(Score) + sizeof(int32_t)) + k * sizeof(int32_t);
   }

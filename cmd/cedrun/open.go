@@ -44,7 +44,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 		}
 	}
 	began := time.Now()
-	f, err := engine.OpenFiles(src, checkpoint.Options{NoMap: c.Bool("no-map"), HugePages: con.hugePages}, cache)
+	f, err := engine.OpenFiles(src, checkpoint.Options{NoMap: c.Bool("no-map"), HugePages: con.hugeWeights}, cache)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +108,16 @@ func (con *console) warm(f *engine.Files, setup engine.Setup) error {
 
 // readWarming reads what flags say about pages.
 func (con *console) readWarming(c *cli.Context) (err error) {
-	con.ctx, con.hugePages = c.Context, c.Bool("huge-pages")
-	if why := residency.HugePagesOff(os.DirFS("/")); con.hugePages && why != "" {
-		if con.hugePages = false; c.IsSet("huge-pages") {
-			con.log.Warn().Msg("--huge-pages: " + why)
+	con.ctx = c.Context
+	switch mode := c.String("huge-pages"); mode {
+	case "", "off":
+	case "auto", "on":
+		con.hugePages, con.hugeWeights = true, mode == "on"
+		if why := residency.HugePagesOff(os.DirFS("/")); why != "" && mode == "on" {
+			con.log.Warn().Msg("--huge-pages on: there are none: " + why)
 		}
+	default:
+		return fmt.Errorf("--huge-pages %q: use auto, on or off", mode)
 	}
 	con.warming.Lock = c.Bool("lock")
 	if name := c.String("warm"); name != "" {

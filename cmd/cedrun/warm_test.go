@@ -19,7 +19,7 @@ func warmRun(t *testing.T, args ...string) (int, string) {
 
 func TestWeightsAreReadFirstAsFlagsSay(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(config, []byte("warm = \"off\"\nhuge-pages = false\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("warm = \"off\"\nhuge-pages = \"off\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	logits := func(more ...string) []string {
@@ -32,9 +32,9 @@ func TestWeightsAreReadFirstAsFlagsSay(t *testing.T) {
 	}{
 		{"by default", logits(), []string{`"mode":"auto"`, `"experts":true`}},
 		{"off", logits("--warm", "off"), []string{`"mode":"off","read":0`, `"experts":false`}},
-		{"populate", logits("--warm=populate", "--huge-pages=false"), []string{`"mode":"populate"`, `"experts":true`}},
+		{"populate", logits("--warm=populate", "--huge-pages=off"), []string{`"mode":"populate"`, `"experts":true`}},
 		{"config file", logits("--config", config), []string{`"mode":"off","read":0`}},
-		{"not mapped", logits("--no-map"), []string{`"mode":"auto"`, `"experts":true`}},
+		{"not mapped", logits("--no-map", "--huge-pages", "on"), []string{`"mode":"auto"`, `"experts":true`}},
 	} {
 		rc, said := warmRun(t, tc.args...)
 		if rc != 0 {
@@ -45,6 +45,9 @@ func TestWeightsAreReadFirstAsFlagsSay(t *testing.T) {
 				t.Errorf("%s: %q is not in %s", tc.name, part, said)
 			}
 		}
+	}
+	if rc, said := warmRun(t, logits("--huge-pages", "2M")...); rc != 1 || said != "cedrun: --huge-pages \"2M\": use auto, on or off\n" {
+		t.Errorf("exit status %d, %q", rc, said)
 	}
 	if rc, said := warmRun(t, logits("--warm", "hot")...); rc != 1 || said != "cedrun: --warm \"hot\": use auto, off or populate\n" {
 		t.Errorf("exit status %d, %q", rc, said)

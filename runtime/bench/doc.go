@@ -9,5 +9,6 @@
 // the model and by kernel; what the trace does not cover is shown as unaccounted.
 //
 // Limits come from package plan: bytes and FLOPs by part from the config alone, over the measured rates. A part's limit
-// is the larger of its two times, a row's limit the sum of its parts'.
+// is the larger of its two times, a row's limit the sum of its parts'. The multiply rate is the faster of BF16 and F32,
+// but F32 for mixes: what is exact in BF16 can be multiplied in either.
 package bench

@@ -219,7 +219,7 @@ func (s *Server) fail(w *recorder, r *http.Request, err error, id string) {
 		return
 	}
 	e := wire.AsError(err)
-	if errors.Is(err, context.Canceled) || r.Context().Err() != nil {
+	if errors.Is(err, context.Canceled) {
 		w.code = 499 // nobody reads it; the log does
 		return
 	}

@@ -127,11 +127,8 @@ func (a *API) decodeCompletion(body []byte) (q completionRequest, err error) {
 // throughout: control tokens can only be given as ids.
 func (a *API) readPrompts(f *wire.Fields) (prompts [][]int32, texts []string) {
 	m := a.Runner.Model
-	var suffix *string
-	var s string
-	if f.String("suffix", &s); f.Has("suffix") {
-		suffix = &s
-	}
+	var s, suffix string
+	gap := f.String("suffix", &suffix)
 	bos := true
 	f.Bool("add_special_tokens", &bos)
 	raw := f.Raw("prompt")
@@ -148,7 +145,7 @@ func (a *API) readPrompts(f *wire.Fields) (prompts [][]int32, texts []string) {
 		var text string
 		ids, ok := wire.Ints(raw)
 		switch {
-		case ok && suffix != nil:
+		case ok && gap:
 			f.FailWith(wire.Unsupported("suffix", "suffix: the prompt must be text then, not token ids"))
 		case ok:
 			for at, id := range ids {
@@ -161,9 +158,9 @@ func (a *API) readPrompts(f *wire.Fields) (prompts [][]int32, texts []string) {
 		case json.Unmarshal(raw, &text) != nil:
 			f.Fail("prompt", "must be a text, a list of texts, or token ids; entry %d is none of them", i)
 			return nil, nil
-		case suffix != nil:
+		case gap:
 			var err error
-			if ids, err = prompt.FIM(text, *suffix).Encode(m.Tokenizer); err != nil {
+			if ids, err = prompt.FIM(text, suffix).Encode(m.Tokenizer); err != nil {
 				f.FailWith(wire.Unsupported("suffix", "suffix: %v", err))
 			}
 		default:

@@ -8,6 +8,7 @@ import operator
 import os
 import platform
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -45,8 +46,8 @@ class Side:
         if not line:
             code = self.process.wait()
             with open(self.log.name, "rb") as f:
-                last = f.read()[-400:].decode(errors="replace").strip()
-            raise SideError(self.name, f"ended with status {code}: ...{last}")
+                text = re.sub(r"Load(ing)? \d+ |\r", "", f.read().decode(errors="replace"))
+            raise SideError(self.name, f"ended with status {code}: ...{text.strip()[-300:]}")
         return json.loads(line)
 
     def ask(self, **request):

@@ -9,12 +9,12 @@ import ctypes
 import importlib.metadata
 import json
 import os
-import sys
 import tempfile
 import time
 
-# ftllm and its library print to stdout; the answers keep the real one.
-answers = os.fdopen(os.dup(1), "w")
+# ftllm and its library print to stdout, and after an error they wait for a key: neither end is theirs.
+requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.dup2(2, 1)
 
 # Each request must be computed, not recalled; the warm-up of the library is ours.
@@ -125,7 +125,7 @@ def main():
         model = load(directory, args)
         from ftllm import llm
         answer({"ready": True, "threads": args.threads, "version": importlib.metadata.version("ftllm")})
-        for line in sys.stdin:
+        for line in requests:
             answer(serve(llm, model, vocabulary, json.loads(line)))
     answers.flush()
 

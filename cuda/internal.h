@@ -22,6 +22,9 @@ void parallel_for(ced_stream *s, int64_t n, int64_t grain, const F &f) {
       const_cast<F *>(&f));
 }
 
+// How many items of about ns nanoseconds make a piece that is worth a thread's attention.
+constexpr int64_t grain_of(int64_t ns) { return ns >= 4000 ? 1 : 4000 / (ns > 0 ? ns : 1); }
+
 template <class T>
 T *at(uint64_t addr) {
   return reinterpret_cast<T *>(addr);

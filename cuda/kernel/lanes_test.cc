@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernel/rotary.h"
 #include "kernel/row.h"
 #include "test/check.h"
 #include "test/prng.h"
@@ -10,10 +11,9 @@ using namespace ced;
 
 namespace {
 
-constexpr size_t kOutputs = 6 * 16 + 2;
-
 // Every function of lanes.h on sixteen x <= 0.
 struct Everything {
+  static constexpr size_t kOutputs = 6 * 16 + 2;
   template <int W>
   static CED_INLINE void run(const float *x, float *out) {
     const auto v = load<f32<W>>(x);
@@ -29,10 +29,81 @@ struct Everything {
   }
 };
 
+// Those of row_lanes.h on rows of 77 and 96 channels, with weights in both formats.
+struct Rows {
+  static constexpr size_t kOutputs = 500;
+  template <int W>
+  static CED_INLINE void run(const float *x, float *out) {
+    uint16_t row[128], y[128];
+    for (int i = 0; i < 128; i++) row[i] = f32_to_bf16(x[i]);
+    memset(out, 0, kOutputs * sizeof(float));
+    out[0] = sum_squares<W>(row, 77), out[1] = sum_squares<W>(row, 96), out[2] = rms_scale<W>(row, 5, 1e-6f);
+    scale_row<W>(row, 77, reinterpret_cast<const char *>(x), false, 0.7f, y);
+    memcpy(out + 3, y, 2 * 77);
+    scale_row<W>(row, 77, reinterpret_cast<const char *>(row) + 1, true, 0.7f, y);
+    memcpy(out + 60, y, 2 * 77);
+    auto *bytes = reinterpret_cast<uint8_t *>(out + 120);
+    quantise_row<W>(row, 128, bytes, bytes + 128);
+  }
+};
+
+// Those of lanes64.h and rotary.h: x is 128 f32.
+struct Doubles {
+  static constexpr size_t kOutputs = 4 * 128 + 2 * 37;
+  template <int W>
+  static CED_INLINE void run(const float *x, float *out) {
+    typedef typename F64<W>::D D;
+    typedef typename F64<W>::Half Half;
+    for (int i = 0; i < 128; i += W / 2) {
+      Half h;
+      memcpy(&h, x + i, sizeof h);
+      const D v = __builtin_convertvector(h, D);
+      D c, s;
+      cos_sin<W>(v * 1000, &c, &s);
+      const D all[] = {c, s, exp64<W>(v), log1p64<W>(exp64<W>(v))};
+      for (int f = 0; f < 4; f++) {
+        h = __builtin_convertvector(all[f], Half);
+        memcpy(out + 128 * f + i, &h, sizeof h);
+      }
+    }
+    Rotation by;
+    Angles::run<W>(x, 37, 5591, true, &by);
+    memcpy(out + 512, by.cosine, 37 * 4);
+    memcpy(out + 512 + 37, by.sine, 37 * 4);
+  }
+};
+
 #if CED_WIDE
-CED_AVX2 void at_width_8(const float *x, float *out) { Everything::run<8>(x, out); }
-CED_AVX512 void at_width_16(const float *x, float *out) { Everything::run<16>(x, out); }
+template <class All>
+CED_AVX2 void at_width_8(const float *x, float *out) {
+  All::template run<8>(x, out);
+}
+template <class All>
+CED_AVX512 void at_width_16(const float *x, float *out) {
+  All::template run<16>(x, out);
+}
 #endif
+
+// Runs All::run at every width of this machine and returns what width 4 gave.
+template <class All>
+std::vector<float> at_every_width(const std::vector<float> &x) {
+  std::vector<float> plain(All::kOutputs);
+  All::template run<4>(x.data(), plain.data());
+  std::vector<float> other(All::kOutputs);
+  vectorised<All>(x.data(), other.data());
+  CHECK_BITS(other.data(), plain.data(), plain.size());
+#if CED_WIDE
+  if (isa_supported(Isa::kAvx2)) {
+    at_width_8<All>(x.data(), other.data());
+    CHECK_BITS(other.data(), plain.data(), plain.size());
+  }
+  if (isa_supported(Isa::kAvx512)) {
+    at_width_16<All>(x.data(), other.data());
+    CHECK_BITS(other.data(), plain.data(), plain.size());
+  }
+#endif
+  return plain;
+}
 
 }  // namespace
 
@@ -43,22 +114,10 @@ TEST("lanes: every vector width gives the same bits, at any address") {
     for (float &v : x) v = -std::fabs(v);
     std::vector<char> odd(1 + 64);
     memcpy(&odd[1], x.data(), 64);
-    float plain[kOutputs], other[kOutputs];
-    Everything::run<4>(x.data(), plain);
-    vectorised<Everything>(x.data(), static_cast<float *>(other));
-    CHECK_BITS(other, plain, kOutputs);
+    const auto plain = at_every_width<Everything>(x);
+    float other[16];
     store(other, load<f32<4>>(&odd[1]));
     CHECK_BITS(other, x.data(), 16);
-#if CED_WIDE
-    if (simd_width() >= 8) {
-      at_width_8(x.data(), other);
-      CHECK_BITS(other, plain, kOutputs);
-    }
-    if (simd_width() >= 16) {
-      at_width_16(x.data(), other);
-      CHECK_BITS(other, plain, kOutputs);
-    }
-#endif
     for (size_t i = 0; i < 16; i++) CHECK_EQ(plain[16 + i], bf16_round(x[i]));
   }
 }
@@ -90,4 +149,52 @@ TEST("lanes: exp of negative numbers is within 2^-22, and 0 below -87") {
   CHECK_EQ(y[0], 0.0f);
   store(y, exp_negative(f32<4>::of(0)));
   CHECK_EQ(y[0], 1.0f);
+}
+
+TEST("lanes: rows of any length and weights at any byte have the same bits at every vector width") {
+  for (int round = 0; round < 16; round++) {
+    CONTEXT("round " << round);
+    at_every_width<Rows>(prng::xf("lanes/row" + std::to_string(round), 128, round - 8));
+  }
+}
+
+TEST("lanes: quantised rows are those of act_quant32, infinities and NaN too") {
+  for (int round = 0; round < 64; round++) {
+    CONTEXT("round " << round);
+    auto row = prng::xb("lanes/quant" + std::to_string(round), 128, 3 * (round % 16) - 24);
+    for (size_t i = 0; i < row.size(); i++)
+      if (round >= 16) row[i] = static_cast<uint16_t>(row[i] * (round + i) ^ (row[i] >> 3));  // any bits
+    if (round < 16) row[32] = row[33] = 0x8000, row[70] = 0x0001;
+    for (int i = 96; i < 128; i++) row[static_cast<size_t>(i)] = static_cast<uint16_t>(i % 2 << 15);
+    uint8_t codes[128], scales[4], want_codes[128], want_scales[4];
+    quantise_row<4>(row.data(), 128, codes, scales);
+    for (int b = 0; b < 4; b++) {
+      float x[32];
+      load_row(&row[static_cast<size_t>(32 * b)], 32, x);
+      act_quant32(x, want_codes + 32 * b, want_scales + b);
+    }
+    CHECK_BITS(codes, want_codes, 128);
+    CHECK_BITS(scales, want_scales, 4);
+  }
+}
+
+TEST("lanes: functions in f64, rounded to f32, are the library's at every vector width") {
+  for (int round = 0; round < 100; round++) {
+    CONTEXT("round " << round);
+    auto x = prng::xf("lanes/f64" + std::to_string(round), 128, round % 8);
+    for (size_t i = 0; i < 16; i++) x[i] = static_cast<float>(i) * (round % 2 ? -12.5f : 1.25f);
+    const auto y = at_every_width<Doubles>(x);
+    for (size_t i = 0; i < 128; i++) {
+      const double v = x[i];
+      CHECK_EQ(y[i], static_cast<float>(std::cos(v * 1000)));
+      CHECK_EQ(y[128 + i], static_cast<float>(std::sin(v * 1000)));
+      CHECK_EQ(y[256 + i], static_cast<float>(std::exp(v)));
+      CHECK_EQ(y[384 + i], static_cast<float>(std::log1p(std::exp(v))));
+    }
+    for (size_t i = 0; i < 37; i++) {
+      const double angle = 5591 * x[i];
+      CHECK_EQ(y[512 + i], static_cast<float>(std::cos(angle)));
+      CHECK_EQ(y[512 + 37 + i], static_cast<float>(-std::sin(angle)));
+    }
+  }
 }

@@ -6,7 +6,8 @@ using namespace ced;
 
 extern "C" int ced_csa2_compress(ced_stream *s, const ced_csa2_compress_args *a, ced_err *err) {
   const char *name = "csa2_compress";
-  CED_TRY(check_range(name, "dim", a->dim, 1, kMaxRow, err));
+  CED_TRY(check_multiple(name, "dim", a->dim, 16, err));
+  CED_TRY(check_range(name, "dim", a->dim, 16, kMaxRow, err));
   CED_TRY(check_range(name, "ratio", a->ratio, 1, kMaxRatio, err));
   CED_TRY(check_weight(name, "weight", a->weight, a->weight_format, err));
   CED_TRY(check_sequence_rows(s, name, a->rows, a->max_rows, err));

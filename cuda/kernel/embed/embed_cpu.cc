@@ -30,7 +30,10 @@ static void embed_row(const ced_embed_args &a, int64_t r) {
 void embed_ref(ced_stream *s, const ced_embed_args &a) { embed_cpu(s, a); }
 
 void embed_cpu(ced_stream *s, const ced_embed_args &a) {
-  parallel_for(s, row_count(a.rows), 1, [&](int64_t r, int64_t, int) { embed_row(a, r); });
+  const int64_t row_ns = 20 + static_cast<int64_t>(a.streams) * a.dim / 16;
+  parallel_for(s, row_count(a.rows), grain_of(row_ns), [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; r++) embed_row(a, r);
+  });
 }
 
 }  // namespace ced

@@ -8,7 +8,7 @@
 namespace ced {
 
 void engram_gate_ref(ced_stream *s, const ced_engram_gate_args &a);
-// The three sums in f32, 16 lanes along dim.
+// The three sums in f32, in the lanes of row_lanes.h.
 void engram_gate_cpu(ced_stream *s, const ced_engram_gate_args &a);
 
 // The gate of a stream from its three sums, each already rounded to f32: sum of h w key, mean h^2, mean key^2.

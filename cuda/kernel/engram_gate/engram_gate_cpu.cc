@@ -1,15 +1,8 @@
 #include "kernel/engram_gate/engram_gate.h"
-#include "kernel/lanes.h"
+#include "kernel/row_lanes.h"
 
 namespace ced {
 namespace {
-
-// Sixteen elements of a checkpoint tensor from element i on.
-template <int W>
-CED_INLINE f32<W> weights(uint64_t tensor, bool bf16, int64_t i) {
-  const char *p = at<const char>(tensor) + i * (bf16 ? 2 : 4);
-  return bf16 ? load_bf16<W>(p) : load<f32<W>>(p);
-}
 
 struct Sums {
   float dot, h_squares, key_squares;
@@ -20,24 +13,31 @@ struct StreamSums {
   template <int W>
   static CED_INLINE Sums run(const ced_engram_gate_args *a, int64_t first, const uint16_t *h,
                              const uint16_t *key) {
-    f32<W> dot = {}, h_squares = {}, key_squares = {};
-    const bool bf16 = a->weight_format == CED_BF16;
-    for (int64_t d = 0; d < a->dim; d += kLanes) {
-      const f32<W> x = load_bf16<W>(h + d), k = load_bf16<W>(key + d);
-      const f32<W> w = weights<W>(a->q_weight, bf16, first + d) * weights<W>(a->k_weight, bf16, first + d);
-      dot += x * w * k;
+    const auto *q = at<const char>(a->q_weight), *k = at<const char>(a->k_weight);
+    if (a->weight_format == CED_BF16) return sums<W, true>(q + 2 * first, k + 2 * first, h, key, a->dim);
+    return sums<W, false>(q + 4 * first, k + 4 * first, h, key, a->dim);
+  }
+
+  template <int W, bool bf16>
+  static CED_INLINE Sums sums(const char *q, const char *k, const uint16_t *h, const uint16_t *key,
+                              int64_t dim) {
+    Pairs<W> dot = {}, h_squares = {}, key_squares = {};
+    for (int64_t d = 0; d < dim; d += kBlock) {
+      const auto x = load_pairs<W>(h + d), y = load_pairs<W>(key + d);
+      dot += x * (load_weights<W>(q, bf16, d) * load_weights<W>(k, bf16, d)) * y;
       h_squares += x * x;
-      key_squares += k * k;
+      key_squares += y * y;
     }
-    return {sum(dot), sum(h_squares), sum(key_squares)};
+    const auto total = [](const Pairs<W> &p) { return sum(p.even + p.odd); };
+    return {total(dot), total(h_squares), total(key_squares)};
   }
 };
 
 struct AddGated {
   template <int W>
   static CED_INLINE void run(uint16_t *h, const uint16_t *value, float gate, int64_t dim) {
-    for (int64_t d = 0; d < dim; d += kLanes)
-      store_bf16(h + d, load_bf16<W>(h + d) + load_bf16<W>(value + d) * gate);
+    for (int64_t d = 0; d < dim; d += kBlock)
+      store_pairs(h + d, load_pairs<W>(h + d) + load_pairs<W>(value + d) * gate);
   }
 };
 
@@ -45,7 +45,7 @@ struct AddGated {
 
 void engram_gate_cpu(ced_stream *s, const ced_engram_gate_args &a) {
   const int64_t n = a.streams, dim = a.dim;
-  parallel_for(s, row_count(a.rows) * n, 1, [&](int64_t begin, int64_t end, int) {
+  parallel_for(s, row_count(a.rows) * n, grain_of(dim / 3), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t r = i / n, j = i % n;
       const uint16_t *keys = at<const uint16_t>(a.kv) + r * (n + 1) * dim;

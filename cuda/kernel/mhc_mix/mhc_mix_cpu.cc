@@ -1,45 +1,122 @@
-#include "kernel/lanes.h"
+#include <algorithm>
+
 #include "kernel/mhc_mix/mhc_mix.h"
-#include "kernel/row.h"
+#include "kernel/row_lanes.h"
 
 namespace ced {
-
-constexpr int kTile = 4;  // rows of h by rows of fn
-
 namespace {
 
-// dot[i][j] = h row i . fn row j for a full tile; unused places may repeat a row.
-struct Dots {
-  template <int W>
-  static CED_INLINE void run(const uint16_t *const *h, const float *const *fn, int64_t width,
-                             float (*dot)[kTile]) {
-    constexpr int S = kRegisterTile<W>;
-    for (int i0 = 0; i0 < kTile; i0 += S)
-      for (int j0 = 0; j0 < kTile; j0 += S) {
-        f32<W> total[S][S] = {};
-        for (int64_t k = 0; k < width; k += kLanes) {
-          f32<W> x[S];
-          for (int i = 0; i < S; i++) x[i] = load_bf16<W>(h[i0 + i] + k);
-          for (int j = 0; j < S; j++) {
-            const auto w = load<f32<W>>(fn[j0 + j] + k);
-            for (int i = 0; i < S; i++) total[i][j] += x[i] * w;
-          }
-        }
-        for (int i = 0; i < S; i++)
-          for (int j = 0; j < S; j++) dot[i0 + i][j0 + j] = sum(total[i][j]);
-      }
+constexpr int64_t kChannels = 256;  // of the rows and of fn that are multiplied at a time
+constexpr int kRows = 64;           // whose sums a thread holds meanwhile
+constexpr int kOutputs = 24;
+
+// The squares of a row in two sets of lanes, for alternate sixteens.
+template <int W>
+struct Squares {
+  f32<W> even, odd;
+  CED_INLINE void add(const f32<W> &a, const f32<W> &b) {
+    even += a * a;
+    odd += b * b;
   }
 };
 
-struct Squares {
+struct RowSquares {
   template <int W>
   static CED_INLINE float run(const uint16_t *h, int64_t width) {
-    f32<W> total = {};
-    for (int64_t k = 0; k < width; k += kLanes) {
-      const f32<W> x = load_bf16<W>(h + k);
-      total += x * x;
+    Squares<W> s = {};
+    for (int64_t c = 0; c < width; c += kBlock) s.add(load_bf16<W>(h + c), load_bf16<W>(h + c + kLanes));
+    return sum(s.even + s.odd);
+  }
+};
+
+// dot[r][o] = h row r . fn row o, in 16 lanes along all streams' channels; products are not exact, so they are
+// rounded before they are added. And the rows' squares.
+struct Dots {
+  const uint16_t *h;
+  const float *fn;
+  int64_t width;
+  int rows, outputs;  // at most kRows, kOutputs
+  float dot[kRows][kOutputs], squares[kRows];
+
+  template <int W>
+  static CED_INLINE void run(Dots *d) {
+    alignas(64) float sums[kRows][kOutputs][kLanes], x[kTile * kChannels], packed[kOutputs * kChannels];
+    Squares<W> squares[kRows];
+    for (int r = 0; r < d->rows; r++) {
+      squares[r] = {};
+      for (int o = 0; o < d->outputs; o++) store(sums[r][o], f32<W>{});
     }
-    return sum(total);
+    for (int64_t k = 0; k < d->width; k += kChannels) {
+      const int64_t n = std::min(kChannels, d->width - k);
+      const float *fn = d->fn + k;
+      int64_t stride = d->width;
+      if (d->rows >=
+          2 * kTile) {  // fn's rows are often a power of two apart and would share a few sets of the cache
+        for (int o = 0; o < d->outputs; o++)
+          for (int64_t c = 0; c < n; c += kLanes) {
+            __builtin_prefetch(fn + o * stride + kChannels + c);
+            store(packed + o * kChannels + c, load<f32<W>>(fn + o * stride + c));
+          }
+        fn = packed, stride = kChannels;
+      }
+      for (int r = 0; r < d->rows; r += kTile) {
+        const int rows = std::min(kTile, d->rows - r);
+        for (int i = 0; i < rows; i++) {
+          const uint16_t *h = d->h + (r + i) * d->width + k;
+          for (int64_t c = 0; c < n; c += kBlock) {
+            __builtin_prefetch(h + kChannels + c);  // rows lie too far apart for the machine's own guess
+            const auto a = load_bf16<W>(h + c), b = load_bf16<W>(h + c + kLanes);
+            store(x + i * kChannels + c, a);
+            store(x + i * kChannels + c + kLanes, b);
+            squares[r + i].add(a, b);
+          }
+        }
+        if (rows == kTile) {
+          products<W, kTile, W == 16 ? 6 : 3>(x, fn, stride, n, d->outputs, sums + r);
+        } else {
+          for (int i = 0; i < rows; i++)
+            products<W, 1, 3>(x + i * kChannels, fn, stride, n, d->outputs, sums + r + i);
+        }
+      }
+    }
+    for (int r = 0; r < d->rows; r++) {
+      d->squares[r] = sum(squares[r].even + squares[r].odd);
+      for (int o = 0; o < d->outputs; o++) d->dot[r][o] = sum(load<f32<W>>(sums[r][o]));
+    }
+  }
+
+ private:
+  static constexpr int kTile = 4;
+
+  template <int W, int R, int F>
+  static CED_INLINE void products(const float *x, const float *fn, int64_t stride, int64_t n, int count,
+                                  float (*sums)[kOutputs][kLanes]) {
+    int o = 0;
+    for (; o + F <= count; o += F) tile<W, R, F>(x, fn + o * stride, stride, n, o, sums);
+    for (; o < count; o++) tile<W, R, 1>(x, fn + o * stride, stride, n, o, sums);
+  }
+
+  // R rows by F outputs stay in registers: where vectors are narrow, some of the lanes after the others.
+  template <int W, int R, int F>
+  static CED_INLINE void tile(const float *x, const float *fn, int64_t stride, int64_t n, int o,
+                              float (*sums)[kOutputs][kLanes]) {
+    typedef typename f32<W>::V V;
+    typedef typename f32<W>::Memory Memory;
+    for (int lane = 0; lane < kLanes; lane += W) {
+      V total[R][F];
+      for (int r = 0; r < R; r++)
+        for (int f = 0; f < F; f++) total[r][f] = *reinterpret_cast<const V *>(&sums[r][o + f][lane]);
+      for (int64_t k = lane; k < n; k += kLanes) {
+        V v[R];
+        for (int r = 0; r < R; r++) v[r] = *reinterpret_cast<const V *>(x + r * kChannels + k);
+        for (int f = 0; f < F; f++) {
+          const V w = *reinterpret_cast<const Memory *>(fn + f * stride + k);
+          for (int r = 0; r < R; r++) total[r][f] += v[r] * w;
+        }
+      }
+      for (int r = 0; r < R; r++)
+        for (int f = 0; f < F; f++) *reinterpret_cast<V *>(&sums[r][o + f][lane]) = total[r][f];
+    }
   }
 };
 
@@ -55,31 +132,35 @@ float *raw(const ced_mhc_mix_args &a, int64_t r, int64_t o) {
 
 void mhc_mix_cpu(ced_stream *s, const ced_mhc_mix_args &a) {
   const int64_t rows = row_count(a.rows), n = a.streams, width = n * a.dim, outputs = (2 + n) * n;
-  const int64_t row_tiles = (rows + kTile - 1) / kTile, fn_tiles = (outputs + kTile - 1) / kTile;
   const auto *streams = at<const uint16_t>(a.h);
-  parallel_for(s, row_tiles * fn_tiles, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; t++) {
-      const int64_t r0 = t / fn_tiles * kTile, o0 = t % fn_tiles * kTile;
-      const uint16_t *h[kTile];
-      const float *fn[kTile];
-      for (int64_t i = 0; i < kTile; i++) {
-        h[i] = streams + (r0 + i < rows ? r0 + i : r0) * width;
-        fn[i] = at<const float>(a.fn) + (o0 + i < outputs ? o0 + i : o0) * width;
-      }
-      float dot[kTile][kTile];
-      vectorised<Dots>(h, fn, width, dot);
-      for (int64_t i = 0; i < kTile && r0 + i < rows; i++)
-        for (int64_t j = 0; j < kTile && o0 + j < outputs; j++) *raw(a, r0 + i, o0 + j) = dot[i][j];
+  const auto finish = [&](int64_t r, const float *dot, float squares) {
+    const float norm = f32_rsqrt(squares / static_cast<float>(width) + a.norm_eps);
+    float m[(2 + kMaxStreams) * kMaxStreams];
+    for (int64_t o = 0; o < outputs; o++) m[o] = dot[o] * norm;
+    mhc_mix_finish(a, m, at<float>(a.pre) + r * n, at<float>(a.post) + r * n, at<float>(a.comb) + r * n * n);
+  };
+  // A few rows are soon multiplied but fn has to come from memory: several threads each read a part of it.
+  const int64_t blocks = (rows + kRows - 1) / kRows;
+  const int64_t group = rows <= 4 ? 3 : blocks < ced_stream_threads(s) ? 6 : kOutputs;
+  const int64_t groups = (outputs + group - 1) / group;
+  parallel_for(s, blocks * groups, 1, [&](int64_t i, int64_t, int) {
+    const int64_t r0 = i / groups * kRows, o0 = i % groups * group;
+    Dots d;
+    d.h = streams + r0 * width, d.fn = at<const float>(a.fn) + o0 * width, d.width = width;
+    d.rows = static_cast<int>(std::min<int64_t>(kRows, rows - r0));
+    d.outputs = static_cast<int>(std::min(group, outputs - o0));
+    vectorised<Dots>(&d);
+    for (int r = 0; r < d.rows; r++) {
+      if (groups == 1) finish(r0 + r, d.dot[r], d.squares[r]);
+      for (int o = 0; groups > 1 && o < d.outputs; o++) *raw(a, r0 + r, o0 + o) = d.dot[r][o];
     }
   });
-  parallel_for(s, rows, 1, [&](int64_t begin, int64_t end, int) {
+  if (groups == 1) return;
+  parallel_for(s, rows, grain_of(1000 + width / 10), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; r++) {
-      const float mean = vectorised<Squares>(streams + r * width, width) / static_cast<float>(width);
-      const float norm = f32_rsqrt(mean + a.norm_eps);
-      float m[(2 + kMaxStreams) * kMaxStreams];
-      for (int64_t o = 0; o < outputs; o++) m[o] = *raw(a, r, o) * norm;
-      mhc_mix_finish(a, m, at<float>(a.pre) + r * n, at<float>(a.post) + r * n,
-                     at<float>(a.comb) + r * n * n);
+      float dot[(2 + kMaxStreams) * kMaxStreams];
+      for (int64_t o = 0; o < outputs; o++) dot[o] = *raw(a, r, o);
+      finish(r, dot, vectorised<RowSquares>(streams + r * width, width));
     }
   });
 }

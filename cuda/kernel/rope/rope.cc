@@ -1,6 +1,6 @@
 #include "kernel/rope/rope.h"
 
-#include "kernel/rope/rotate_row.h"
+#include "kernel/rotary.h"
 #include "kernel/row.h"
 
 using namespace ced;

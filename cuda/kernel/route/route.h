@@ -9,8 +9,11 @@ namespace ced {
 
 constexpr uint32_t kMaxExperts = 4096;
 
-// A row is small and its choice must not depend on the body: both run the canonical arithmetic.
 void route_ref(ced_stream *s, const ced_route_args &a);
+// The scores by polynomials in f64, rounded once: the choice has nothing to do with the body.
 void route_cpu(ced_stream *s, const ced_route_args &a);
+
+// The choice among scores of row r, and the weights.
+void route_choose(const ced_route_args &a, int64_t r, const float *score);
 
 }  // namespace ced

@@ -1,45 +1,56 @@
+#include <cmath>
+
+#include "kernel/lanes64.h"
 #include "kernel/route/route.h"
-#include "kernel/row.h"
 
 namespace ced {
+namespace {
 
-static void route_row(const ced_route_args &a, int64_t r) {
-  const auto &rows = *at<const ced_rows>(a.rows);
-  const bool image =
-      a.bias_vl != 0 && rows.flags != 0 && (at<const uint32_t>(rows.flags)[r] & CED_ROW_IMAGE) != 0;
-  const uint64_t bias = image ? a.bias_vl : a.bias;
-  const float *logits = at<const float>(a.logits) + r * a.experts;
-  float score[kMaxExperts], biased[kMaxExperts];
-  for (uint32_t e = 0; e < a.experts; e++) {
-    score[e] = std::sqrt(f32_softplus(logits[e] / a.temperature));
-    const float v = score[e] + weight_at(bias, a.bias_format, e);
-    biased[e] = std::isnan(v) ? -INFINITY : v;
-  }
-  int32_t *idx = at<int32_t>(a.idx) + r * a.top_k;
-  double sum = 0;
-  float last = INFINITY;  // the choice before this one; the next is the best of those that come after it
-  int32_t last_e = -1;
-  for (uint32_t k = 0; k < a.top_k; k++) {
-    int32_t best = -1;
-    for (int32_t e = 0; e < static_cast<int32_t>(a.experts); e++) {
-      const bool after = biased[e] < last || (biased[e] == last && e > last_e);
-      if (after && (best < 0 || biased[e] > biased[best])) best = e;
+// score[e] = sqrt(softplus(logits[e] / temperature)).
+struct Scores {
+  template <int W>
+  static CED_INLINE void run(const float *logits, float temperature, int64_t experts, float *score) {
+    constexpr int N = W / 2;
+    int64_t e = 0;
+    for (; e + N <= experts; e += N) softplus<W>(logits + e, temperature, score + e);
+    if (e < experts) {
+      float x[N] = {}, y[N];
+      memcpy(x, logits + e, static_cast<size_t>(experts - e) * 4);
+      softplus<W>(x, temperature, y);
+      memcpy(score + e, y, static_cast<size_t>(experts - e) * 4);
     }
-    idx[k] = last_e = best;
-    last = biased[best];
-    sum += static_cast<double>(score[best]);
+    for (e = 0; e < experts; e++) score[e] = std::sqrt(score[e]);
   }
-  const float total = static_cast<float>(sum) + 1e-20f;
-  for (uint32_t k = 0; k < a.top_k; k++) {
-    const float weight = score[idx[k]];
-    at<float>(a.weights)[r * a.top_k + k] = (a.normalise ? weight / total : weight) * a.route_scale;
-  }
-}
 
-void route_ref(ced_stream *s, const ced_route_args &a) { route_cpu(s, a); }
+  // Of W/2 logits.
+  template <int W>
+  static CED_INLINE void softplus(const float *logits, float temperature, float *to) {
+    typedef typename F64<W>::D D;
+    typedef typename F64<W>::Half Half;
+    Half x;
+    memcpy(&x, logits, sizeof x);
+    const D z = __builtin_convertvector(x / temperature, D);
+    const D low = D{} - 200, high = D{} + 20;
+    const D above = z < low ? low : z, clamped = above > high ? high : above;
+    const D soft = log1p64<W>(exp64<W>(clamped));  // 0 in f32 at low
+    const D all = z > high ? z : soft;
+    x = __builtin_convertvector(all, Half);
+    memcpy(to, &x, sizeof x);
+  }
+};
+
+}  // namespace
 
 void route_cpu(ced_stream *s, const ced_route_args &a) {
-  parallel_for(s, row_count(a.rows), 1, [&](int64_t r, int64_t, int) { route_row(a, r); });
+  const int64_t experts = a.experts;
+  parallel_for(s, row_count(a.rows), grain_of(100 + experts * 3), [&](int64_t begin, int64_t end, int) {
+    float score[kMaxExperts];
+    for (int64_t r = begin; r < end; r++) {
+      vectorised<Scores>(at<const float>(a.logits) + r * experts, a.temperature, experts,
+                         static_cast<float *>(score));
+      route_choose(a, r, score);
+    }
+  });
 }
 
 }  // namespace ced

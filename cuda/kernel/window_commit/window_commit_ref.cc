@@ -8,7 +8,7 @@ void window_commit_ref(ced_stream *s, const ced_window_commit_args &a) {
   const auto *pos = at<const int32_t>(rows.pos), *slot = at<const int32_t>(rows.slot);
   const int64_t n = a.ring_rows;
   const size_t bytes = a.row_bytes;
-  parallel_for(s, rows.count, 16, [&](int64_t begin, int64_t end, int) {
+  parallel_for(s, rows.count, grain_of(20 + a.row_bytes / 16), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; r++) {
       if (r + n < rows.count && slot[r + n] == slot[r]) continue;  // a later row takes this place
       const auto place =

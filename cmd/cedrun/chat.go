@@ -167,7 +167,7 @@ func (h *chat) prepare(c *cli.Context, f *engine.Files) (s engine.Setup, err err
 	if _, err := text.Conversation(f.Tokenizer, prompt.Start{}, h.stops); err != nil {
 		return s, err
 	}
-	s.Chunk, s.Context = promptChunk, c.Int("context")
+	s.Context = c.Int("context")
 	if s.Context > f.Config.MaxPositions {
 		return s, fmt.Errorf("--context %d: this model takes at most %d tokens", s.Context, f.Config.MaxPositions)
 	}

@@ -16,7 +16,7 @@ import (
 const (
 	defaultMaxTokens = 512
 	defaultContext   = 8192
-	promptChunk      = 256 // prompt tokens of a step
+	promptChunk      = 256 // prompt tokens of a step; a model that exceeds memory gets more (plan.DiskChunk)
 )
 
 func generateCommand(con *console) *cli.Command {
@@ -114,7 +114,6 @@ func (w *writing) prepare(c *cli.Context, f *engine.Files, ask *ask) (s engine.S
 	}
 	w.req.Prompt, w.req.Sampling.Banned = w.input.ids, f.Banned()
 	w.req.MaxTokens = c.Int("max-tokens")
-	s.Chunk = promptChunk
 	s.Context, w.req.MaxTokens, err = fit(len(w.input.ids), w.req.MaxTokens, c.IsSet("max-tokens"), c.Int("context"), f.Config.MaxPositions)
 	if err != nil {
 		return s, err

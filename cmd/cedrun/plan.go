@@ -46,7 +46,8 @@ func planCommand(con *console) *cli.Command {
 type wish struct {
 	source  engine.Source
 	config  *config.Config
-	setup   plan.Setup
+	wish    plan.Setup // as flags say
+	setup   plan.Setup // zeros filled in
 	mode    model.Prefill
 	backend ced.Kind
 	threads int
@@ -67,6 +68,9 @@ func (con *console) plan(c *cli.Context) error {
 	weights := plan.CountWeights(w.config)
 	if err := plan.Fit(w.config, weights, w.setup, w.threads, w.have); err != nil {
 		return fmt.Errorf("%s with --context %d --batch %d %w", w.source.Name(), w.setup.Context, w.setup.Slots, err)
+	}
+	if w.setup, err = w.wish.FillFor(w.config, weights, w.threads, w.have); err != nil {
+		return err
 	}
 	memory := plan.Place(w.config, weights, w.setup, w.threads, w.have)
 	con.show("measuring this machine")
@@ -95,7 +99,8 @@ func readWish(c *cli.Context) (w *wish, err error) {
 	if w.config, err = readConfig(w.source); err != nil {
 		return nil, err
 	}
-	if w.setup, err = (plan.Setup{Context: c.Int("context"), Slots: c.Int("batch")}).Fill(w.config); err != nil {
+	w.wish = plan.Setup{Context: c.Int("context"), Slots: c.Int("batch")}
+	if w.setup, err = w.wish.Fill(w.config); err != nil {
 		return nil, err
 	}
 	w.have = plan.Available(os.DirFS("/"))

@@ -147,7 +147,7 @@ func (s *server) read() (keys []string, err error) {
 	if c.IsSet("thinking") {
 		m.Thinking = c.Bool("thinking")
 	}
-	s.setup = engine.Setup{Threads: c.Int("threads"), Slots: c.Int("max-batch"), Chunk: promptChunk, Context: c.Int("context")}
+	s.setup = engine.Setup{Threads: c.Int("threads"), Slots: c.Int("max-batch"), Context: c.Int("context")}
 	if s.setup.Backend, err = backend(c); err != nil {
 		return nil, err
 	}

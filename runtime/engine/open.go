@@ -14,7 +14,6 @@ import (
 	"cedrun/runtime/config"
 	"cedrun/runtime/engram"
 	"cedrun/runtime/model"
-	"cedrun/runtime/plan"
 	"cedrun/runtime/prompt"
 	"cedrun/runtime/tokenizer"
 )
@@ -246,18 +245,6 @@ func Open(src Source, setup Setup) (*Instance, error) {
 	return i, nil
 }
 
-// sizes are the parts of a setup that take memory, zeros filled in.
-func (s Setup) sizes(c *config.Config) (plan.Setup, error) {
-	return plan.Setup{Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens}.Fill(c)
-}
-
-// fill replaces zeros by what they stand for.
-func (s Setup) fill(c *config.Config) (Setup, error) {
-	p, err := s.sizes(c)
-	s.Context, s.Slots, s.Chunk, s.Outputs, s.KVTokens = p.Context, p.Slots, p.Chunk, p.Outputs, p.KVTokens
-	return s, err
-}
-
 // Start starts an engine on opened files, which the instance then owns.
 func Start(f *Files, setup Setup) (*Instance, error) {
 	load, err := f.Plan(setup)
@@ -267,10 +254,8 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	if err := load.Check(); err != nil {
 		return nil, err
 	}
-	setup, err = setup.fill(f.Config)
-	if err != nil {
-		return nil, err
-	}
+	sizes := load.Setup
+	setup.Context, setup.Slots, setup.Chunk, setup.Outputs, setup.KVTokens = sizes.Context, sizes.Slots, sizes.Chunk, sizes.Outputs, sizes.KVTokens
 	if have := ced.Devices(setup.Backend); have == 0 {
 		return nil, fmt.Errorf("backend %s: no device; use --backend cpu", setup.Backend)
 	}

@@ -9,15 +9,17 @@ import (
 
 // Plan is what starting an engine on the files will take, known before a weight is read.
 func (f *Files) Plan(s Setup) (plan.Load, error) {
-	sizes, err := s.sizes(f.Config)
+	w, have := plan.CountWeights(f.Config), plan.Available(os.DirFS("/"))
+	sizes, err := plan.Setup{
+		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens,
+	}.FillFor(f.Config, w, s.Threads, have)
 	if err != nil {
 		return plan.Load{}, err
 	}
 	l := plan.Load{
-		Weights: f.Checkpoint.TotalSize(), Buffers: plan.CountBuffers(f.Config, sizes, s.Threads), KVTokens: sizes.KVTokens,
-		Available: plan.Available(os.DirFS("/")),
+		Setup: sizes, Weights: f.Checkpoint.TotalSize(), Buffers: plan.CountBuffers(f.Config, sizes, s.Threads), KVTokens: sizes.KVTokens,
+		Available: have, Shortage: plan.Place(f.Config, w, sizes, s.Threads, have).Shortage(f.Config),
 	}
-	l.Shortage = plan.Place(f.Config, plan.CountWeights(f.Config), sizes, s.Threads, l.Available).Shortage(f.Config)
 	if !f.Checkpoint.Mapped() && f.Source.FS == nil {
 		l.Read = f.Report.ByRole[checkpoint.Backbone].Bytes // rows of Engram tables are read one by one
 	}

@@ -140,6 +140,7 @@ func programBytes(c *config.Config) int64 {
 
 // Load is what opening a model takes, against what there is.
 type Load struct {
+	Setup     Setup // zeros filled in
 	Weights   int64 // bytes of all tensors
 	Read      int64 // of them, bytes that are read into memory instead of paged in from mapped files on demand
 	Buffers   Buffers

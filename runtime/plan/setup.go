@@ -16,6 +16,24 @@ type Setup struct {
 	KVTokens int // tokens of KV cache in all; 0 = Slots * Context, in whole pages
 }
 
+// DiskChunk is Setup.Chunk for models whose experts do not fit into memory: each chunk of a prompt reads nearly all that
+// are missing, so fewer chunks read less.
+const DiskChunk = 2048
+
+// FillFor is Fill on a machine: of have bytes (0 = unknown), with threads CPU workers.
+func (s Setup) FillFor(c *config.Config, w Weights, threads int, have int64) (Setup, error) {
+	filled, err := s.Fill(c)
+	if err != nil || s.Chunk != 0 || Place(c, w, filled, threads, have).Shortage(c) == "" {
+		return filled, err
+	}
+	s.Chunk = DiskChunk
+	wide, err := s.Fill(c)
+	if err != nil || Place(c, w, wide, threads, have).Need() > have {
+		return filled, err
+	}
+	return wide, nil
+}
+
 // Fill replaces zeros by what they stand for.
 func (s Setup) Fill(c *config.Config) (Setup, error) {
 	if s.Context == 0 {

@@ -33,3 +33,27 @@ func TestShortageCountsWhatATokenReadsFromDisk(t *testing.T) {
 		}
 	}
 }
+
+func TestPromptsOfAModelOnDiskComeInLargeChunks(t *testing.T) {
+	c := released(t)
+	w := CountWeights(c)
+	need := Place(c, w, filled(t, c, Setup{}), 2, 0).Need()
+	for _, tc := range []struct {
+		name  string
+		setup Setup
+		have  int64
+		want  int
+	}{
+		{"unknown", Setup{}, 0, 256},
+		{"all fits", Setup{}, need + w.Experts, 256},
+		{"experts do not fit", Setup{}, need + w.Experts/2, DiskChunk},
+		{"short context", Setup{Context: 500}, need + w.Experts/2, 500},
+		{"no room for the buffers", Setup{}, need + 1e8, 256},
+		{"as asked", Setup{Chunk: 64}, need + w.Experts/2, 64},
+	} {
+		s, err := tc.setup.FillFor(c, w, 2, tc.have)
+		if err != nil || s.Chunk != tc.want {
+			t.Errorf("%s: chunks of %d, want %d; error %v", tc.name, s.Chunk, tc.want, err)
+		}
+	}
+}

@@ -100,7 +100,7 @@ func TestWorkspacesAreThoseOfTheKernels(t *testing.T) {
 		last := c.KVSources[len(c.KVSources)-1]
 		ix := ced.CSA2IndexArgs{
 			MaxRows: rows, Heads: uint32(c.IndexHeads), TopK: uint32(c.IndexTopK), MaxGroups: uint32(512 / c.CompressRatios[last]),
-			Block: uint32(c.CandidateBlock), Publish: 1, KV: ced.KV{IndexDim: uint32(c.IndexHeadDim)},
+			Block: uint32(c.CandidateBlock), MaxBlocks: uint32(c.CandidateTopKBlocks), Publish: 1, KV: ced.KV{IndexDim: uint32(c.IndexHeadDim)},
 		}
 		at := ced.CSA2AttendArgs{Heads: uint32(c.Heads), HeadDim: uint32(c.HeadDim)}
 		ex := ced.ExpertGEMMArgs{

@@ -55,11 +55,14 @@ void dense_gemm_cpu(ced_stream *s, const ced_dense_gemm_args &a) {
   int64_t some = kTileWeights;  // weights of a piece: fewer where threads would be left without
   while (some > 32 && p.outputs / some * row_tiles < 4 * ced_stream_threads(s)) some /= 2;
   const int64_t per_group = (a.n + some - 1) / some;
-  parallel_for(s, groups * per_group * row_tiles, 1, [&](int64_t piece, int64_t, int) {
-    const int64_t t = piece / row_tiles, r0 = piece % row_tiles * p.tile_rows;
-    const int64_t i = t % per_group * some;
-    p.tile(t / per_group * a.n + i, static_cast<int>(std::min(some, a.n - i)), r0,
-           static_cast<int>(std::min(p.tile_rows, rows - r0)));
+  const int64_t ns = some * a.k * std::min(rows, p.tile_rows) / kProductsPerNs;
+  parallel_for(s, groups * per_group * row_tiles, grain_of(ns), [&](int64_t piece, int64_t end, int) {
+    for (; piece < end; piece++) {
+      const int64_t t = piece / row_tiles, r0 = piece % row_tiles * p.tile_rows;
+      const int64_t i = t % per_group * some;
+      p.tile(t / per_group * a.n + i, static_cast<int>(std::min(some, a.n - i)), r0,
+             static_cast<int>(std::min(p.tile_rows, rows - r0)));
+    }
   });
 }
 

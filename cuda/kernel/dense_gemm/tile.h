@@ -34,4 +34,6 @@ void weight_rows(ced_format format, const uint8_t *w, const uint8_t *scales, uin
 // Activation rows of a tile: equal parts of all of them, in whole register tiles.
 int64_t tile_rows(int64_t rows);
 
+constexpr int64_t kProductsPerNs = 24;  // about what a core does, to tell how long a piece takes
+
 }  // namespace ced

@@ -176,21 +176,24 @@ void expert_gemm_cpu(ced_stream *s, const ced_expert_gemm_args &a) {
     tiles[i + 1] = tiles[i] + static_cast<int32_t>((count + some - 1) / some);
   }
   // Pieces: expert, then weights, then rows, so that a tile's weights stay in the caches for the next rows.
-  const auto each = [&](int64_t width, int64_t most, auto half) {
+  const auto each = [&](int64_t width, int64_t most, int64_t ns, auto half) {
     const int64_t blocks = (width + most - 1) / most;
-    parallel_for(s, tiles[c.shares()] * blocks, 1, [&](int64_t piece, int64_t, int) {
-      const int64_t i = std::upper_bound(tiles, tiles + c.shares(), piece / blocks) - tiles - 1;
-      const Share share = c.share(i);
-      const int64_t many = tiles[i + 1] - tiles[i], q = piece - tiles[i] * blocks,
-                    some = tile_rows(share.count);
-      const int64_t n = q / many * most, begin = q % many * some;
-      half(c, share, n, static_cast<int>(std::min(most, width - n)), begin,
-           static_cast<int>(std::min(some, share.count - begin)));
+    parallel_for(s, tiles[c.shares()] * blocks, grain_of(ns), [&](int64_t piece, int64_t end, int) {
+      for (; piece < end; piece++) {
+        const int64_t i = std::upper_bound(tiles, tiles + c.shares(), piece / blocks) - tiles - 1;
+        const Share share = c.share(i);
+        const int64_t many = tiles[i + 1] - tiles[i], q = piece - tiles[i] * blocks,
+                      some = tile_rows(share.count);
+        const int64_t n = q / many * most, begin = q % many * some;
+        half(c, share, n, static_cast<int>(std::min(most, width - n)), begin,
+             static_cast<int>(std::min(some, share.count - begin)));
+      }
     });
   };
-  each(a.inter, kTileWeights / 2, up);
-  each(a.dim, kTileWeights, down);
-  parallel_for(s, rows, 8, [&](int64_t begin, int64_t end, int) {
+  const int64_t products = kTileWeights * rows * (a.top_k + 1) / std::max(tiles[c.shares()], 1);
+  each(a.inter, kTileWeights / 2, products * a.dim / kProductsPerNs, up);
+  each(a.dim, kTileWeights, products * a.inter / kProductsPerNs, down);
+  parallel_for(s, rows, grain_of(20 + a.dim * (a.top_k + 1) / 16), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; r++) combine(c, r);
   });
 }

@@ -205,6 +205,49 @@ TEST("csa2_attend: a row sees its window and its selection, nothing else") {
   }
 }
 
+// A prompt's rows around a full window and a full selection.
+TEST("csa2_attend: a row of a prompt has the bits that it has alone, on both sides of every limit") {
+  constexpr size_t heads = 9, dim = 64, row = dim + dim / 32, positions = 520, top_k = 512;
+  const auto packed = prng::bytes("csa2_attend/edge_packed", positions * row);
+  auto window = packed;
+  for (size_t i = 0; i < window.size(); i++)
+    if (i % row >= dim) window[i] = static_cast<uint8_t>(124 + window[i] % 3);
+  auto scales = prng::e4m3("csa2_attend/edge_scales", positions * dim / 16);
+  const auto main = prng::bytes("csa2_attend/edge_main", positions * dim / 2);
+  const auto q = prng::xb("csa2_attend/edge_q", positions * heads * dim, -2);
+  const auto arguments = [&](Rig &rig, size_t from, size_t to) {
+    const size_t rows = to - from, start = from < 128 ? 0 : from - 128;
+    const Pages pages(rig, 1, positions, 8, 1, dim, 32);
+    pages.write(rig, 0, pages.kv.main_codes, dim / 2, main);
+    pages.write(rig, 0, pages.kv.main_scales, dim / 16, scales);
+    std::vector<int32_t> pos, sel(rows * top_k, -1);
+    for (size_t r = 0; r < rows; r++) {
+      pos.push_back(static_cast<int32_t>(from + r));
+      const size_t seen = from + r + 1, skipped = seen > top_k ? seen - top_k : 0;
+      for (size_t j = skipped; j < seen; j++) sel[r * top_k + j - skipped] = static_cast<int32_t>(j);
+    }
+    std::vector<uint8_t> ring(positions * row);
+    std::copy(&window[start * row], &window[from * row], &ring[start * row]);
+    ced_csa2_attend_args a{};
+    a.rows = a.key_rows = rig.sequence_rows(pos, std::vector<int32_t>(rows, 0));
+    a.q = rig.put(&q[from * heads * dim], rows * heads * dim),
+    a.packed = rig.put(&window[from * row], rows * row);
+    a.ring = rig.put(ring), a.window_start = rig.put(std::vector<int32_t>{0}), a.sel = rig.put(sel);
+    a.sink = rig.put(prng::xf("csa2_attend/edge_sink", heads)), a.o = rig.out<uint16_t>(rows * heads * dim);
+    a.kv = pages.kv, a.max_rows = static_cast<uint32_t>(rows), a.heads = heads, a.head_dim = dim;
+    a.window = 128, a.ring_rows = positions, a.top_k = top_k;
+    a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
+    return a;
+  };
+  Rig all(CED_CPU, 3);
+  const auto want = attend(all, arguments(all, 0, positions));
+  for (size_t r : {0u, 1u, 63u, 64u, 126u, 127u, 128u, 129u, 510u, 511u, 512u, 513u}) {
+    CONTEXT("row " << r);
+    Rig one(CED_CPU, 1);
+    CHECK_BITS(attend(one, arguments(one, r, r + 1)).data(), &want[r * heads * dim], heads * dim);
+  }
+}
+
 // Random bytes in every format, queries over some 100 binades with zeros among them; shapes that fill no tile.
 TEST("csa2_attend: every instruction set gives the same bits") {
   struct {

@@ -256,6 +256,45 @@ TEST("csa2_index: agrees with a full sort over ties, few groups and masked picks
   }
 }
 
+// A prompt's rows from an empty selection to one that leaves groups out, and past a whole tile of keys and rows.
+TEST("csa2_index: a row of a prompt selects what it selects alone, on both sides of every limit") {
+  constexpr uint32_t heads = 8, dim = 64, groups = 560, top_k = 512, blocks = 66;
+  const auto q = prng::xb("csa2_index/edge_q", groups * heads * dim, 0),
+             w = prng::xb("csa2_index/edge_w", groups * heads, 0);
+  const auto codes = prng::bytes("csa2_index/edge_codes", groups * dim / 2);
+  const auto scales = prng::e8m0("csa2_index/edge_scales", groups * dim / 32, 125, 3);
+  const auto arguments = [&](Rig &rig, int32_t from, int32_t to) {
+    const auto rows = static_cast<size_t>(to - from), first = static_cast<size_t>(from);
+    const Pages pages(rig, 1, groups, 8, 1, 64, dim);
+    pages.write(rig, 0, pages.kv.index_codes, dim / 2, codes);
+    pages.write(rig, 0, pages.kv.index_scales, dim / 32, scales);
+    std::vector<int32_t> pos(rows);
+    for (size_t i = 0; i < rows; i++) pos[i] = from + static_cast<int32_t>(i);
+    ced_csa2_index_args a{};
+    a.rows = rig.sequence_rows(pos, std::vector<int32_t>(rows, 0));
+    a.q = rig.put(&q[first * heads * dim], rows * heads * dim),
+    a.w = rig.put(&w[first * heads], rows * heads);
+    a.freqs = rig.put(prng::xf("csa2_index/edge_freqs", 16)), a.kv = pages.kv;
+    a.max_rows = static_cast<uint32_t>(rows), a.heads = heads, a.rope_dim = 32, a.top_k = top_k;
+    a.max_groups = groups, a.block = 8, a.max_blocks = blocks, a.publish = 1, a.scale = 0.044f;
+    a.candidates = rig.out<int32_t>(rows * blocks), a.sel = rig.out<int32_t>(rows * top_k);
+    a.workspace = rig.out<uint8_t>(ced_csa2_index_workspace(rig.stream(), &a));
+    return a;
+  };
+  Rig all(CED_CPU, 3), reference(CED_REF);
+  const Picked want = pick(all, arguments(all, 0, groups));
+  const Picked exact = pick(reference, arguments(reference, 0, groups));
+  CHECK_BITS(want.sel.data(), exact.sel.data(), want.sel.size());
+  CHECK_BITS(want.candidates.data(), exact.candidates.data(), want.candidates.size());
+  for (int32_t row : {0, 1, 7, 8, 31, 32, 127, 128, 129, 510, 511, 512, 513, 527, 528, 529, 559}) {
+    CONTEXT("row " << row);
+    Rig one(CED_CPU, 1);
+    const Picked got = pick(one, arguments(one, row, row + 1));
+    CHECK_BITS(got.sel.data(), &want.sel[static_cast<size_t>(row) * top_k], top_k);
+    CHECK_BITS(got.candidates.data(), &want.candidates[static_cast<size_t>(row) * blocks], blocks);
+  }
+}
+
 // Keys over many binades and with blocks of zeros, queries that do and do not fold, more groups than a span holds.
 TEST("csa2_index: every instruction set gives the same bits") {
   struct {

@@ -63,18 +63,19 @@ struct M {
     }
   }
 
+  CED_OP __m128i block_codes(const IndexKey &key, int b) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i *>(key.codes + 16 * b));
+  }
+
   // The codes' words of sixteen keys' block: word w of key i in lane i of out[w].
   CED_OP void transpose(const IndexKey *keys, int b, I (&out)[4]) {
-    const auto row = [&](int i) CED_AVX512 __attribute__((always_inline)) {
-      return _mm_loadu_si128(reinterpret_cast<const __m128i *>(keys[i].codes + 16 * b));
-    };
     I v[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-      v[i] = _mm512_castsi128_si512(row(i));
-      v[i] = _mm512_inserti32x4(v[i], row(i + 4), 1);
-      v[i] = _mm512_inserti32x4(v[i], row(i + 8), 2);
-      v[i] = _mm512_inserti32x4(v[i], row(i + 12), 3);
+      v[i] = _mm512_castsi128_si512(block_codes(keys[i], b));
+      v[i] = _mm512_inserti32x4(v[i], block_codes(keys[i + 4], b), 1);
+      v[i] = _mm512_inserti32x4(v[i], block_codes(keys[i + 8], b), 2);
+      v[i] = _mm512_inserti32x4(v[i], block_codes(keys[i + 12], b), 3);
     }
     const I a = _mm512_unpacklo_epi32(v[0], v[1]), c = _mm512_unpackhi_epi32(v[0], v[1]);
     const I d = _mm512_unpacklo_epi32(v[2], v[3]), e = _mm512_unpackhi_epi32(v[2], v[3]);

@@ -143,16 +143,19 @@ void mhc_mix_cpu(ced_stream *s, const ced_mhc_mix_args &a) {
   const int64_t blocks = (rows + kRows - 1) / kRows;
   const int64_t group = rows <= 4 ? 3 : blocks < ced_stream_threads(s) ? 6 : kOutputs;
   const int64_t groups = (outputs + group - 1) / group;
-  parallel_for(s, blocks * groups, 1, [&](int64_t i, int64_t, int) {
-    const int64_t r0 = i / groups * kRows, o0 = i % groups * group;
-    Dots d;
-    d.h = streams + r0 * width, d.fn = at<const float>(a.fn) + o0 * width, d.width = width;
-    d.rows = static_cast<int>(std::min<int64_t>(kRows, rows - r0));
-    d.outputs = static_cast<int>(std::min(group, outputs - o0));
-    vectorised<Dots>(&d);
-    for (int r = 0; r < d.rows; r++) {
-      if (groups == 1) finish(r0 + r, d.dot[r], d.squares[r]);
-      for (int o = 0; groups > 1 && o < d.outputs; o++) *raw(a, r0 + r, o0 + o) = d.dot[r][o];
+  const int64_t piece_ns = group * width * std::min<int64_t>(rows, kRows) / 16;
+  parallel_for(s, blocks * groups, grain_of(piece_ns), [&](int64_t i, int64_t end, int) {
+    for (; i < end; i++) {
+      const int64_t r0 = i / groups * kRows, o0 = i % groups * group;
+      Dots d;
+      d.h = streams + r0 * width, d.fn = at<const float>(a.fn) + o0 * width, d.width = width;
+      d.rows = static_cast<int>(std::min<int64_t>(kRows, rows - r0));
+      d.outputs = static_cast<int>(std::min(group, outputs - o0));
+      vectorised<Dots>(&d);
+      for (int r = 0; r < d.rows; r++) {
+        if (groups == 1) finish(r0 + r, d.dot[r], d.squares[r]);
+        for (int o = 0; groups > 1 && o < d.outputs; o++) *raw(a, r0 + r, o0 + o) = d.dot[r][o];
+      }
     }
   });
   if (groups == 1) return;

@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
 	"cedrun/runtime/engram"
 	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
 	"cedrun/runtime/prompt"
 	"cedrun/runtime/tokenizer"
 )
@@ -103,6 +105,8 @@ type Files struct {
 	Profile    prompt.Profile
 	rows       model.RowSource
 	warmed     bool // Warm has read all experts
+	weights    func() weights
+	counts     func() plan.Weights
 }
 
 // OpenFiles opens and checks a checkpoint: config, census, tokenizer, Engram map. Nothing is computed yet.
@@ -119,6 +123,8 @@ func OpenFiles(src Source, o checkpoint.Options, cacheDir string) (*Files, error
 		return nil, fmt.Errorf("%s: read config.json: %w", src.Name(), err)
 	}
 	f := &Files{Source: src}
+	f.weights = sync.OnceValue(f.sortWeights) // a census takes tens of milliseconds for the release
+	f.counts = sync.OnceValue(func() plan.Weights { return plan.CountWeights(f.Config) })
 	if f.Config, err = config.Parse(data); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(src.Dir, "config.json"), err)
 	}

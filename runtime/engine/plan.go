@@ -9,7 +9,7 @@ import (
 
 // Plan is what starting an engine on the files will take, known before a weight is read.
 func (f *Files) Plan(s Setup) (plan.Load, error) {
-	w, have := plan.CountWeights(f.Config), plan.Available(os.DirFS("/"))
+	w, have := f.counts(), plan.Available(os.DirFS("/"))
 	sizes, err := plan.Setup{
 		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens,
 	}.FillFor(f.Config, w, s.Threads, have)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -66,7 +67,7 @@ func (f *Files) Warm(ctx context.Context, setup Setup, o Warming) (Warmed, error
 	w := f.weights()
 	var l Warmed
 	if !f.Checkpoint.Mapped() {
-		names := append(w.dense, w.experts...)
+		names := slices.Concat(w.dense, w.experts)
 		if o.Mode != WarmOff {
 			l.Read, l.Experts = f.size(names), true
 			if err := f.readAll(ctx, names, l.Read, o.Report); err != nil {
@@ -94,7 +95,7 @@ func (f *Files) Warm(ctx context.Context, setup Setup, o Warming) (Warmed, error
 		f.warmed = experts
 	}
 	if o.Mode == WarmOff {
-		names = append(w.dense, w.experts...)
+		names = slices.Concat(w.dense, w.experts)
 	}
 	return l, f.lock(&l, o, names)
 }
@@ -102,7 +103,7 @@ func (f *Files) Warm(ctx context.Context, setup Setup, o Warming) (Warmed, error
 // weights are the names of tensors by how a step reads them (plan.Weights).
 type weights struct{ dense, experts, tables []string }
 
-func (f *Files) weights() (w weights) {
+func (f *Files) sortWeights() (w weights) {
 	for _, s := range checkpoint.Expected(f.Config) {
 		if _, ok := f.Checkpoint.Tensor(s.Name); !ok {
 			continue

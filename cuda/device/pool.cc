@@ -60,7 +60,8 @@ void Pool::stop() {
 
 void Pool::run(int64_t n, int64_t grain, Body body, void *ctx) {
   const int64_t pieces = (n + grain - 1) / grain;
-  const int shares = static_cast<int>(pieces < threads_ ? pieces : threads_);
+  const int64_t whole = (n + grain / 2) / grain;  // a thread is not asked in for much less than a piece
+  const int shares = static_cast<int>(whole < threads_ ? whole : threads_);
   const uint64_t closed = (gate_.load(std::memory_order_relaxed) & ~kParts) + kJob;
   if (shares <= 1) {
     gate_.store(closed, std::memory_order_relaxed);  // a sign of life

@@ -3,5 +3,6 @@
 namespace ced {
 
 constexpr E2m1Table kE2m1;
+constexpr E2m1Bytes kE2m1Bytes(kE2m1);
 
 }  // namespace ced

@@ -27,7 +27,21 @@ struct E2m1Table {
   }
 };
 
-// 16 KB, of which a matrix uses a few lines.
+// The upper two bytes of those values, which hold all of their bits: 16 lower ones, then 16 upper ones.
+struct E2m1Bytes {
+  alignas(32) uint8_t bytes[256][32];
+
+  constexpr explicit E2m1Bytes(const E2m1Table &table) : bytes() {
+    for (int scale = 0; scale < 256; scale++)
+      for (int code = 0; code < 16; code++) {
+        bytes[scale][code] = static_cast<uint8_t>(table.bits[scale][code] >> 16);
+        bytes[scale][16 + code] = static_cast<uint8_t>(table.bits[scale][code] >> 24);
+      }
+  }
+};
+
+// 16 KB and 8 KB, of which a matrix uses a few lines.
 extern const E2m1Table kE2m1;
+extern const E2m1Bytes kE2m1Bytes;
 
 }  // namespace ced

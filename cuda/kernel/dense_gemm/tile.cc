@@ -8,7 +8,12 @@ void gemm_tile(Isa isa, ced_format x_format, ced_format w_format, uint32_t k, co
                const GemmRow *x, int rows, GemmSums sums) {
   auto *run = gemm_tile_plain;
 #if CED_WIDE
-  if (isa == Isa::kAvx512 || isa == Isa::kAvx512Bf16) run = gemm_tile_avx512;
+  if (isa == Isa::kAvx2) run = gemm_tile_avx2;
+  if (isa == Isa::kAvx512) run = gemm_tile_avx512;
+  if (isa == Isa::kAvx512Bf16) run = gemm_tile_avx512bf16;
+#endif
+#if CED_NEON
+  if (isa == Isa::kNeon) run = gemm_tile_neon;
 #endif
   (void)isa;
   run(x_format, w_format, k, w, count, x, rows, sums);

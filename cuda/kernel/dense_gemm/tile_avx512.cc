@@ -3,7 +3,8 @@
 #if CED_WIDE
 #include <immintrin.h>
 
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 on its own header
+#pragma GCC diagnostic ignored "-Wuninitialized"  // GCC 12 on its own header
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c")
 

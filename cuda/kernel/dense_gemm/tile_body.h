@@ -14,11 +14,11 @@
 
 constexpr uint32_t kSlice = 512;   // elements of k that the blocked product expands at a time
 constexpr uint32_t kPanel = 6144;  // f32 of activations that the direct product keeps in the innermost cache
-constexpr int kDirectRows = 8;     // activation rows of the direct product
 
 // Elements [k0, k0 + depth) of a row of k in dot order, padded with zeros to a multiple of 32.
 template <class S, ced_format f>
-inline void expand_row(const GemmRow &row, uint32_t k, uint32_t k0, uint32_t depth, float *out) {
+__attribute__((noinline)) void expand_row(const GemmRow &row, uint32_t k, uint32_t k0, uint32_t depth,
+                                          float *out) {
   const uint8_t *p = row.x + static_cast<size_t>(k0) / 32 * bytes32(f);
   uint32_t i = 0;
   for (; i + 32 <= depth && k0 + i + 32 <= k; i += 32, p += bytes32(f))
@@ -30,11 +30,14 @@ inline void expand_row(const GemmRow &row, uint32_t k, uint32_t k0, uint32_t dep
   }
 }
 
+typedef void Expand(const GemmRow &row, uint32_t k, uint32_t k0, uint32_t depth, float *out);
+
 // ---- blocked: weights are expanded once for all rows ----
 
 // acc[r][i] += w[i] . x[r] for kWeights x R rows of kSlice floats; acc is [*][kTileWeights][16].
 template <class S, bool fused, int R>
-inline void register_tile(const float *w, const float *x, uint32_t depth, bool first, float *acc) {
+__attribute__((noinline)) void register_tile(const float *w, const float *x, uint32_t depth, bool first,
+                                             float *acc) {
   typedef typename S::V V;
   constexpr int N = S::kWeights;
   for (int lane = 0; lane < 16; lane += S::kWidth) {
@@ -67,19 +70,20 @@ inline void register_tiles(int rows, int count, const float *w, const float *x, 
   }
 }
 
-template <class S, ced_format xf, ced_format wf>
-inline void blocked(uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows, GemmSums sums) {
+template <class S, bool fused>
+void blocked(Expand *expand_x, Expand *expand_w, uint32_t k, const GemmRow *w, int count, const GemmRow *x,
+             int rows, GemmSums sums) {
   constexpr int N = S::kWeights, R = S::kRows;
   alignas(64) float wide[kTileWeights * kSlice], some[R * kSlice], acc[kTileRows][kTileWeights][16];
   for (uint32_t k0 = 0; k0 < k; k0 += kSlice) {
     const uint32_t left = (k - k0 + 31) / 32 * 32, depth = left < kSlice ? left : kSlice;
     int n = 0;
-    for (; n < count; n++) expand_row<S, wf>(w[n], k, k0, depth, wide + static_cast<size_t>(n) * kSlice);
+    for (; n < count; n++) expand_w(w[n], k, k0, depth, wide + static_cast<size_t>(n) * kSlice);
     for (; n % N != 0; n++) memset(wide + static_cast<size_t>(n) * kSlice, 0, depth * sizeof(float));
     for (int r = 0; r < rows; r += R) {
       const int m = rows - r < R ? rows - r : R;
-      for (int i = 0; i < m; i++) expand_row<S, xf>(x[r + i], k, k0, depth, some + i * kSlice);
-      register_tiles<S, wf != CED_F32, R>(m, count, wide, some, depth, k0 == 0, acc[r][0]);
+      for (int i = 0; i < m; i++) expand_x(x[r + i], k, k0, depth, some + i * kSlice);
+      register_tiles<S, fused, R>(m, count, wide, some, depth, k0 == 0, acc[r][0]);
     }
   }
   for (int r = 0; r < rows; r++)
@@ -88,46 +92,54 @@ inline void blocked(uint32_t k, const GemmRow *w, int count, const GemmRow *x, i
 
 // ---- direct: weights are decoded on the way to the multiply, for a few rows ----
 
-// acc[i][r] += w[i] . x[r] over `blocks` blocks of 32; x[r] are `stride` floats apart. ahead: bytes to fetch early.
-template <class S, ced_format f, int N, int R, int B>
-inline void direct_steps(const uint8_t *const *w, const uint8_t *const *scales, uint32_t begin, uint32_t end,
-                         const float *x, uint32_t stride, size_t ahead, typename S::Seen &seen,
-                         typename S::V (*acc)[R][16 / S::kWidth]) {
-  typedef typename S::V V;
+// acc[i][r] += w[i] . x[r] over n blocks of 32 from block b on; rows of x are `stride` floats apart.
+template <class S, ced_format f, int N, int R, int n>
+inline void direct_step(const uint8_t *const *w, const uint8_t *const *scales, size_t b, const float *x,
+                        size_t stride, typename S::Seen &seen, typename S::V (*acc)[R][16 / S::kWidth]) {
   constexpr int P = 16 / S::kWidth;
-  for (uint32_t b = begin; b + B <= end; b += B) {
-    for (int i = 0; i < N; i++) {
-      const uint8_t *p = w[i] + static_cast<size_t>(b) * bytes32(f);
-      if (f == CED_F32) S::prefetch(p + ahead + 64);
-      if (f != CED_FP4 || b % 4 == 0) S::prefetch(p + ahead);
-      V v[2 * B * P];
-      S::template decode<f, B>(p, has_scales(f) ? scales[i] + b : nullptr, seen, v);
-      for (int h = 0; h < 2 * B; h++)  // odd elements, even elements
-        for (int r = 0; r < R; r++)
-          for (int l = 0; l < P; l++) {
-            const V u = S::load(x + r * static_cast<size_t>(stride) + 32 * b + 16 * h + l * S::kWidth);
-            acc[i][r][l] = f == CED_F32 ? S::mul_add(v[h * P + l], u, acc[i][r][l])
-                                        : S::fma(v[h * P + l], u, acc[i][r][l]);
-          }
-    }
+  for (int i = 0; i < N; i++) {
+    typename S::V v[2 * n * P];
+    S::template decode<f, n>(w[i] + b * bytes32(f), has_scales(f) ? scales[i] + b : nullptr, seen, v);
+    for (int h = 0; h < 2 * n; h++)  // odd elements, even elements
+      for (int r = 0; r < R; r++)
+        for (int l = 0; l < P; l++) {
+          const auto u = S::load(x + r * stride + 32 * b + 16 * h + l * S::kWidth);
+          acc[i][r][l] = f == CED_F32 ? S::mul_add(v[h * P + l], u, acc[i][r][l])
+                                      : S::fma(v[h * P + l], u, acc[i][r][l]);
+        }
   }
+}
+
+// The same over all blocks.
+template <class S, ced_format f, int N, int R>
+inline void direct_steps(const uint8_t *const *w, const uint8_t *const *scales, size_t blocks, const float *x,
+                         size_t stride, typename S::Seen &seen, typename S::V (*acc)[R][16 / S::kWidth]) {
+  constexpr int B = S::template blocks<f>();
+  constexpr size_t kLine = f == CED_F32 ? 1 : 64 / bytes32(f);  // blocks of a cache line
+  size_t b = 0;
+  for (; b + kLine <= blocks; b += kLine) {
+    for (int i = 0; i < N; i++) {
+      S::prefetch(w[i] + b * bytes32(f) + kAhead);
+      if (f == CED_F32) S::prefetch(w[i] + b * bytes32(f) + kAhead + 64);
+    }
+    for (size_t u = 0; u < kLine; u += B) direct_step<S, f, N, R, B>(w, scales, b + u, x, stride, seen, acc);
+  }
+  for (; b < blocks; b++) direct_step<S, f, N, R, 1>(w, scales, b, x, stride, seen, acc);
 }
 
 // Lanes [i][r] of N weight rows, which begin at the slice.
 template <class S, ced_format f, int N, int R>
 inline void direct_rows(const uint8_t *const *w, const uint8_t *const *scales, uint32_t blocks,
-                        const float *x, uint32_t stride, size_t ahead, bool first, typename S::Seen &seen,
+                        const float *x, uint32_t stride, bool first, typename S::Seen &seen,
                         float *const (*lanes)[R]) {
-  constexpr int P = 16 / S::kWidth, B = S::template blocks<f>();
+  constexpr int P = 16 / S::kWidth;
   typename S::V acc[N][R][P];
   for (int i = 0; i < N; i++)
     for (int r = 0; r < R; r++) {
       for (int l = 0; l < P; l++) acc[i][r][l] = first ? S::zero() : S::load(lanes[i][r] + l * S::kWidth);
       if (f == CED_FP4 && !first) S::shuffle(acc[i][r]);
     }
-  const uint32_t even = blocks / B * B;
-  direct_steps<S, f, N, R, B>(w, scales, 0, even, x, stride, ahead, seen, acc);
-  if constexpr (B > 1) direct_steps<S, f, N, R, 1>(w, scales, even, blocks, x, stride, ahead, seen, acc);
+  direct_steps<S, f, N, R>(w, scales, blocks, x, stride, seen, acc);
   for (int i = 0; i < N; i++)
     for (int r = 0; r < R; r++) {
       if (f == CED_FP4) S::shuffle(acc[i][r]);
@@ -154,8 +166,9 @@ inline bool scale_panel(const uint8_t *scales, uint32_t blocks, const float *x, 
 }
 
 // Whether it could: what is rare (scales that leave no room, NaN) is left to the blocked product.
-template <class S, ced_format xf, ced_format wf, int N, int R>
-inline bool direct(uint32_t k, const GemmRow *w, int count, const GemmRow *x, GemmSums sums) {
+template <class S, ced_format wf, int R>
+bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, GemmSums sums) {
+  constexpr int N = 4;
   constexpr uint32_t kMost = kPanel / R / 64 * 64;
   alignas(64) float panel[R * kMost], scaled[wf == CED_FP8 ? R * kMost : 1], acc[R][kTileWeights][16],
       spare[16];
@@ -166,46 +179,44 @@ inline bool direct(uint32_t k, const GemmRow *w, int count, const GemmRow *x, Ge
     const uint32_t blocks = (k0 + depth) / 32 <= whole ? depth / 32 : whole - k0 / 32;
     for (int r = 0; r < R; r++) {
       float *row = panel + static_cast<size_t>(r) * kMost;
-      expand_row<S, xf>(x[r], k, k0, depth, row);
+      expand_x(x[r], k, k0, depth, row);
       if (wf == CED_FP4)
         for (uint32_t i = 0; i < depth; i += 16) S::shuffle(row + i);
     }
-    const float *operand = panel;
-    const uint8_t *grid = nullptr;
     for (int n = 0; n < count;) {
-      if (wf == CED_FP8 && w[n].scales != grid) {
-        grid = w[n].scales;
+      int m = count;
+      if (wf == CED_FP8) {
+        const uint8_t *grid = w[n].scales;
+        for (m = 1; n + m < count && w[n + m].scales == grid; m++) {
+        }
         for (int r = 0; r < R; r++)
           if (!scale_panel<S>(grid + k0 / 32, depth / 32, panel + static_cast<size_t>(r) * kMost,
                               scaled + static_cast<size_t>(r) * kMost))
             return false;
-        operand = scaled;
       }
-      const uint8_t *rows[N], *scales[N];
-      float *lanes[N][R];
-      int m = 0;
-      for (int i = 0; i < N; i++) {
-        const bool ours = n + i < count && (wf != CED_FP8 || w[n + i].scales == grid);
-        m += ours;
-        const GemmRow &row = w[ours ? n + i : n];
-        rows[i] = row.x + static_cast<size_t>(k0) / 32 * bytes32(wf);
-        scales[i] = has_scales(wf) ? row.scales + k0 / 32 : nullptr;
-        for (int r = 0; r < R; r++) lanes[i][r] = ours ? acc[r][n + i] : spare;
-      }
-      const size_t bytes = static_cast<size_t>(k) * bytes32(wf) / 32;
-      const size_t ahead = bytes * N * (1 + kAhead / (bytes * N));
-      direct_rows<S, wf, N, R>(rows, scales, blocks, operand, kMost, ahead, k0 == 0, seen, lanes);
-      if (32 * blocks < depth) {  // the last, partial block
-        uint8_t room[N][128] = {};
-        const uint8_t *ends[N], *end_scales[N];
+      // N parts side by side: memory is read best as a few long streams.
+      const int part = (m + N - 1) / N;
+      for (int j = 0; j < part; j++) {
+        const uint8_t *rows[N], *scales[N];
+        float *lanes[N][R];
         for (int i = 0; i < N; i++) {
-          const size_t from = static_cast<size_t>(blocks) * bytes32(wf);
-          memcpy(room[i], rows[i] + from, (k % 32) * bytes32(wf) / 32);
-          ends[i] = room[i];
-          end_scales[i] = has_scales(wf) ? scales[i] + blocks : nullptr;
+          const bool ours = j + i * part < m;
+          const int at = n + j + (ours ? i * part : 0);
+          rows[i] = w[at].x + static_cast<size_t>(k0) / 32 * bytes32(wf);
+          scales[i] = has_scales(wf) ? w[at].scales + k0 / 32 : nullptr;
+          for (int r = 0; r < R; r++) lanes[i][r] = ours ? acc[r][at] : spare;
         }
-        direct_rows<S, wf, N, R>(ends, end_scales, 1, operand + 32 * blocks, kMost, 0, k0 == 0 && blocks == 0,
-                                 seen, lanes);
+        const float *operand = wf == CED_FP8 ? scaled : panel;
+        direct_rows<S, wf, N, R>(rows, scales, blocks, operand, kMost, k0 == 0, seen, lanes);
+        if (32 * blocks == depth) continue;
+        uint8_t room[N][128] = {};  // the last, partial block
+        for (int i = 0; i < N; i++) {
+          memcpy(room[i], rows[i] + static_cast<size_t>(blocks) * bytes32(wf), (k % 32) * bytes32(wf) / 32);
+          rows[i] = room[i];
+          if (has_scales(wf)) scales[i] += blocks;
+        }
+        direct_rows<S, wf, N, R>(rows, scales, 1, operand + 32 * blocks, kMost, k0 == 0 && blocks == 0, seen,
+                                 lanes);
       }
       n += m;
     }
@@ -216,33 +227,23 @@ inline bool direct(uint32_t k, const GemmRow *w, int count, const GemmRow *x, Ge
   return true;
 }
 
-template <class S, ced_format xf, ced_format wf>
-void tile(uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows, GemmSums sums) {
+template <class S, ced_format wf>
+void tile(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows,
+          GemmSums sums) {
   bool done = false;
-  switch (rows) {
-    case 1:
-      done = direct<S, xf, wf, 4, 1>(k, w, count, x, sums);
-      break;
-    case 2:
-      done = direct<S, xf, wf, 4, 2>(k, w, count, x, sums);
-      break;
-    case 3:
-      done = direct<S, xf, wf, 4, 3>(k, w, count, x, sums);
-      break;
-    case 4:
-      done = direct<S, xf, wf, 4, 4>(k, w, count, x, sums);
-      break;
-  }
-  if (!done) blocked<S, xf, wf>(k, w, count, x, rows, sums);
+  if (rows == 1) done = direct<S, wf, 1>(expand_x, k, w, count, x, sums);
+  if (rows == 2) done = direct<S, wf, 2>(expand_x, k, w, count, x, sums);
+  if (rows == 3) done = direct<S, wf, 3>(expand_x, k, w, count, x, sums);
+  if (rows == 4) done = direct<S, wf, 4>(expand_x, k, w, count, x, sums);
+  if (!done) blocked<S, wf != CED_F32>(expand_x, expand_row<S, wf>, k, w, count, x, rows, sums);
 }
 
 template <class S>
 void any_tile(ced_format x_format, ced_format w_format, uint32_t k, const GemmRow *w, int count,
               const GemmRow *x, int rows, GemmSums sums) {
-  const auto run = x_format == CED_FP8
-                       ? (w_format == CED_FP8 ? tile<S, CED_FP8, CED_FP8> : tile<S, CED_FP8, CED_FP4>)
-                   : w_format == CED_BF16 ? tile<S, CED_BF16, CED_BF16>
-                   : w_format == CED_F32  ? tile<S, CED_BF16, CED_F32>
-                                          : tile<S, CED_BF16, CED_FP8>;
-  run(k, w, count, x, rows, sums);
+  const auto run = w_format == CED_FP8    ? tile<S, CED_FP8>
+                   : w_format == CED_FP4  ? tile<S, CED_FP4>
+                   : w_format == CED_BF16 ? tile<S, CED_BF16>
+                                          : tile<S, CED_F32>;
+  run(x_format == CED_FP8 ? expand_row<S, CED_FP8> : expand_row<S, CED_BF16>, k, w, count, x, rows, sums);
 }

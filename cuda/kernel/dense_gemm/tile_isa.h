@@ -14,13 +14,19 @@ typedef void GemmTile(ced_format x_format, ced_format w_format, uint32_t k, cons
                       const GemmRow *x, int rows, GemmSums sums);
 GemmTile gemm_tile_plain;
 #if CED_WIDE
-GemmTile gemm_tile_avx2, gemm_tile_avx512;
+GemmTile gemm_tile_avx2, gemm_tile_avx512, gemm_tile_avx512bf16;
 #endif
+#if CED_NEON
+GemmTile gemm_tile_neon;
+#endif
+
+// Activation rows whose product decodes weights on the way to the multiply.
+constexpr int kDirectRows = 4;
 
 constexpr bool has_scales(ced_format f) { return f == CED_FP8 || f == CED_FP4; }
 
-// Bytes of weights between a row's use and its fetch, at least.
-constexpr size_t kAhead = 4096;
+// Bytes from a weight in use to one that is fetched.
+constexpr size_t kAhead = 1024;
 
 // One element of a tensor times the scale byte, exactly as the vector forms give it.
 template <ced_format f>

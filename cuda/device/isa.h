@@ -10,9 +10,10 @@
 #define CED_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define CED_AVX512 \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c")))
-#define CED_AVX512_BF16                                                                                 \
-  __attribute__((target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma," \
-                        "f16c")))
+#define CED_AVX512_BF16                                                                      \
+  __attribute__((                                                                            \
+      target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma," \
+             "f16c")))
 #else
 #define CED_WIDE 0
 #endif

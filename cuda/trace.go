@@ -31,6 +31,9 @@ func (t *Trace) Events() []Event { return t.events }
 // Dropped counts events for which there was no room.
 func (t *Trace) Dropped() int { return t.dropped }
 
+// At is the Start of an event at time t.
+func (t *Trace) At(at time.Time) time.Duration { return at.Sub(t.epoch) }
+
 // Reset forgets all events. The open section goes on, counted from now.
 func (t *Trace) Reset() {
 	t.events, t.dropped = t.events[:0], 0

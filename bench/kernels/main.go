@@ -126,8 +126,6 @@ type bench struct {
 	out      io.Writer
 	all, one *ced.Stream
 	prober   *machine.Prober
-	rates    []machine.Rates
-	probed   time.Time
 }
 
 func (b *bench) run(c *config.Config) error {
@@ -171,7 +169,7 @@ type timing struct {
 // measure times a case; none when the geometry has no such call.
 func (b *bench) measure(r *rig, p prepare, rows int) ([]timing, error) {
 	defer r.reset()
-	if err := b.probe(); err != nil {
+	if err := b.prober.Probe(); err != nil {
 		return nil, err
 	}
 	t := timing{}
@@ -195,16 +193,6 @@ func (b *bench) measure(r *rig, p prepare, rows int) ([]timing, error) {
 		r.reset()
 	}
 	return []timing{t}, nil
-}
-
-// probe measures the machine, between calls and no more than twice a second.
-func (b *bench) probe() error {
-	if time.Since(b.probed) < 500*time.Millisecond {
-		return nil
-	}
-	rates, err := b.prober.Measure()
-	b.rates, b.probed = append(b.rates, rates), time.Now()
-	return err
 }
 
 const (
@@ -234,20 +222,11 @@ func median(v []float64) float64 {
 const wake = 5e-6
 
 func (b *bench) summarise(timed []timing) *report {
-	rate := func(of func(machine.Rates) float64) float64 {
-		v := make([]float64, len(b.rates))
-		for i, r := range b.rates {
-			v[i] = of(r)
-		}
-		return median(v)
-	}
-	out := &report{}
+	out, rates := &report{}, b.prober.Rates()
 	m := &out.Machine
 	m.ISA, m.Threads = ced.ISA(), b.all.Threads()
-	m.Read = rate(func(r machine.Rates) float64 { return r.Read / 1e9 })
-	m.BF16 = rate(func(r machine.Rates) float64 { return r.BF16 / 1e9 })
-	m.F32 = rate(func(r machine.Rates) float64 { return r.F32 / 1e9 })
-	limits := plan.Limits{Read: 1e9 * m.Read, Multiply: 1e9 * max(m.BF16, m.F32), F32: 1e9 * m.F32}
+	m.Read, m.BF16, m.F32 = rates.Read/1e9, rates.BF16/1e9, rates.F32/1e9
+	limits := plan.Limits{Read: rates.Read, Multiply: rates.Multiply(), F32: rates.F32}
 	for _, t := range timed {
 		x := result{Kernel: t.kernel, What: t.what, Rows: t.rows, Seconds: t.seconds, Single: t.single, Bytes: float64(t.activations)}
 		for _, w := range t.work {

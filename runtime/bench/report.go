@@ -83,24 +83,8 @@ const (
 	UnknownPart = "unaccounted"
 )
 
-func median[T cmp.Ordered](v []T) T {
-	s := slices.Sorted(slices.Values(v))
-	return s[(len(s)-1)/2]
-}
-
 func (b *bench) report() *Report {
-	rate := func(of func(machine.Rates) float64) float64 {
-		var v []float64
-		for _, r := range b.rates {
-			v = append(v, of(r))
-		}
-		return median(v)
-	}
-	r := machine.Rates{
-		Read: rate(func(r machine.Rates) float64 { return r.Read }), BF16: rate(func(r machine.Rates) float64 { return r.BF16 }),
-		F32: rate(func(r machine.Rates) float64 { return r.F32 }),
-	}
-	c := b.inst.Config
+	c, r := b.inst.Config, b.prober.Rates()
 	out := &Report{Machine: Machine{
 		Model: b.inst.Source.Name(), Backend: b.opt.Setup.Backend.String(), ISA: ced.ISA(), Threads: b.inst.Threads(),
 		Chunk: b.opt.Setup.Chunk, Repeat: b.opt.Repeat, Read: r.Read / 1e9, BF16: r.BF16 / 1e9, F32: r.F32 / 1e9,

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/engine"
@@ -37,7 +38,6 @@ type bench struct {
 	stream  *ced.Stream // of the same threads, for the machine's rates
 	prober  *machine.Prober
 	collect *collector
-	rates   []machine.Rates
 	cases   []*bcase
 	start   resident // before any case, what stays touched already
 	touched int      // tokens of cache that start includes
@@ -83,11 +83,9 @@ func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err erro
 			if opt.Progress != nil {
 				opt.Progress(done, opt.Repeat*len(b.cases))
 			}
-			rates, err := b.prober.Measure()
-			if err != nil {
+			if err := b.prober.Probe(); err != nil {
 				return nil, err
 			}
-			b.rates = append(b.rates, rates)
 			t, err := b.run(ctx, c, c.context, opt.Steps)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c, err)
@@ -106,9 +104,9 @@ func (c *bcase) String() string {
 	return fmt.Sprintf("decode of %d sequences after %d tokens", c.batch, c.context)
 }
 
-// slack is what decode runs beyond its measured steps: sequences do not all begin in the same step, and the first step
-// of all together is not counted.
-func slack(batch int) int { return batch + 4 }
+// slack is what decode may run beyond its measured steps: sequences do not all begin in the same step, and the first
+// step of all together is not counted.
+func slack(batch int) int { return 64 + batch }
 
 // plan lists the cases and sizes the engine for the largest.
 func (b *bench) plan(f *engine.Files) error {
@@ -178,11 +176,12 @@ func (b *bench) run(ctx context.Context, c *bcase, depth, steps int) (*times, er
 	// Without filters: logits of random weights are flat, and a nucleus of them is larger than any trained model's.
 	q := engine.Request{Prompt: prompt(), MaxTokens: 1, Prefill: c.mode, Sampling: sample.Params{Temperature: 1, TopP: 1, Seed: b.opt.Seed}}
 	if c.prefill {
-		b.collect.start(depth, func(s engine.Step) bool { return s.Prefill > 0 })
-		if err := b.submit(ctx, []engine.Request{q}); err != nil {
-			return nil, err
-		}
-		return b.collect.finish(), nil
+		left := depth
+		b.collect.start(func(s engine.Step) (wanted, last bool) {
+			left -= s.Prefill
+			return s.Prefill > 0, left == 0
+		})
+		return b.collect.finish(ctx, func(ctx context.Context) error { return b.submit(ctx, []engine.Request{q}) })
 	}
 	q.MaxTokens = steps + slack(c.batch)
 	var all []engine.Request
@@ -193,24 +192,18 @@ func (b *bench) run(ctx context.Context, c *bcase, depth, steps int) (*times, er
 		all = append(all, q)
 	}
 	together := 0
-	b.collect.start(c.batch*q.MaxTokens, func(s engine.Step) bool {
+	b.collect.start(func(s engine.Step) (wanted, last bool) {
 		if s.Decode != c.batch || s.Prefill > 0 {
-			return false
+			time.Sleep(time.Millisecond) // for the others to be submitted; steps may be shorter than that takes
+			return false, false
 		}
 		together++
-		return together > 1 && together <= steps+1
+		return together > 1, together == steps+1
 	})
-	if err := b.submit(ctx, all); err != nil {
-		return nil, err
-	}
-	t := b.collect.finish()
-	if t.steps == 0 {
-		return nil, errors.New("no step ran all sequences together")
-	}
-	return t, nil
+	return b.collect.finish(ctx, func(ctx context.Context) error { return b.submit(ctx, all) })
 }
 
-// submit runs requests to their ends.
+// submit runs requests to their ends, or until ctx ends them.
 func (b *bench) submit(ctx context.Context, all []engine.Request) error {
 	var running []*engine.Generation
 	var errs []error
@@ -223,7 +216,9 @@ func (b *bench) submit(ctx context.Context, all []engine.Request) error {
 		running = append(running, g)
 	}
 	for _, g := range running {
-		errs = append(errs, g.Wait().Err)
+		if r := g.Wait(); r.Finish != engine.FinishCancelled {
+			errs = append(errs, r.Err)
+		}
 	}
 	return errors.Join(errs...)
 }

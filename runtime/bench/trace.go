@@ -1,6 +1,9 @@
 package bench
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"time"
 
 	ced "cedrun/cuda"
@@ -41,10 +44,10 @@ func (p *part) calls() (d time.Duration) {
 type collector struct {
 	trace *ced.Trace
 	names map[string]plan.Part
-	want  func(engine.Step) bool // nil: none
+	want  func(engine.Step) (wanted, last bool) // nil: none
 	times *times
-	left  int           // rows of the run that are still to come
-	done  chan struct{} // closed after the last
+	// done is closed after the last step, release when the requests have been told to end.
+	done, release chan struct{}
 }
 
 func newCollector() *collector {
@@ -55,30 +58,68 @@ func newCollector() *collector {
 	return c
 }
 
-// start makes the collector gather the steps that want accepts, of a run of so many rows. The engine must be idle.
-func (c *collector) start(rows int, want func(engine.Step) bool) {
-	c.want, c.times, c.left, c.done = want, &times{}, rows, make(chan struct{})
+// start makes the collector gather the steps that are wanted, until the last. The engine must be idle.
+func (c *collector) start(want func(engine.Step) (wanted, last bool)) {
+	c.want, c.times, c.done, c.release = want, &times{}, make(chan struct{}), make(chan struct{})
 }
 
-// finish waits until the engine has told of the last row, which is after its token.
-func (c *collector) finish() *times {
-	<-c.done
-	return c.times
+// finish runs requests until the last step is gathered, and ends them there.
+func (c *collector) finish(ctx context.Context, submit func(context.Context) error) (*times, error) {
+	inner, cancel := context.WithCancel(ctx)
+	end := sync.OnceFunc(func() {
+		cancel()
+		close(c.release)
+	})
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- submit(inner) }()
+	select {
+	case <-c.done:
+	case err := <-ended:
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return nil, err
+		}
+		select {
+		case <-c.done: // a token is told of before its step
+		case <-time.After(time.Second):
+			return nil, errors.New("the sequences never ran together for long enough")
+		}
+		ended <- nil
+	}
+	end()
+	return c.times, <-ended
 }
 
+// observe is called by the engine after each step. After the last of a run it holds the engine until finish has ended
+// the requests.
 func (c *collector) observe(s engine.Step) {
 	defer c.trace.Reset()
-	if c.left -= s.Prefill + s.Decode; c.left == 0 {
-		defer close(c.done)
-	}
-	if c.want == nil || !c.want(s) {
+	if c.want == nil {
 		return
 	}
+	wanted, last := c.want(s)
+	if wanted {
+		c.add(s)
+	}
+	if last {
+		c.want = nil
+		release := c.release
+		close(c.done)
+		<-release
+	}
+}
+
+// add adds a step's events to the run.
+func (c *collector) add(s engine.Step) {
 	t := c.times
 	t.steps++
 	t.took += s.Took
 	t.dropped += c.trace.Dropped()
+	began := c.trace.At(s.Began)
 	for _, e := range c.trace.Events() {
+		if e.Start < began { // of requests that ended without a step
+			continue
+		}
 		p := &t.parts[c.names[e.Part]]
 		if e.Kernel == "" {
 			p.section += e.Took

@@ -24,8 +24,9 @@ type Options struct {
 
 // Step tells an observer what the engine just did. Tokens of the step have been handed out.
 type Step struct {
-	Prefill, Decode int           // rows
-	Took            time.Duration // since the step before, or since the engine left idleness
+	Prefill, Decode int       // rows
+	Began           time.Time // when the step before ended, or idleness
+	Took            time.Duration
 }
 
 // ErrClosed is returned by Submit after Close.
@@ -112,6 +113,9 @@ func (e *Engine) loop() {
 	defer close(e.done)
 	for {
 		idle := len(e.running)+len(e.waiting) == 0
+		if idle {
+			e.s.EndSection() // of requests that ended without a step
+		}
 		if !e.receive() {
 			for _, q := range append(e.running, e.waiting...) {
 				e.end(q, FinishCancelled, ErrClosed)
@@ -228,7 +232,7 @@ func (e *Engine) step() {
 	e.forget()
 	e.s.EndSection()
 	if e.opt.Observe != nil {
-		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Took: time.Since(e.began)})
+		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Began: e.began, Took: time.Since(e.began)})
 	}
 }
 

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,8 +29,10 @@ const (
 
 // Prober measures Rates again and again: between the runs that are compared with them.
 type Prober struct {
-	s    *ced.Stream
-	data []byte
+	s      *ced.Stream
+	data   []byte
+	all    []Rates
+	probed time.Time
 }
 
 // NewProber takes 1 GiB of memory or a quarter of what is free, in huge pages where the system gives them.
@@ -60,8 +63,38 @@ func (p *Prober) Close() {
 	p.data = nil
 }
 
-// Measure takes about 0.2 s on two cores.
-func (p *Prober) Measure() (r Rates, err error) {
+// often is how long a measurement counts: about 0.2 s are spent on one.
+const often = 500 * time.Millisecond
+
+// Probe measures, if the last time is a while ago: to be called before each run of what is compared with the rates.
+func (p *Prober) Probe() error {
+	if time.Since(p.probed) < often {
+		return nil
+	}
+	r, err := p.measure()
+	p.all, p.probed = append(p.all, r), time.Now()
+	return err
+}
+
+// Rates are the medians of what Probe measured.
+func (p *Prober) Rates() Rates {
+	middle := func(of func(Rates) float64) float64 {
+		var v []float64
+		for _, r := range p.all {
+			v = append(v, of(r))
+		}
+		if slices.Sort(v); len(v) > 0 {
+			return v[(len(v)-1)/2]
+		}
+		return 0
+	}
+	return Rates{
+		Read: middle(func(r Rates) float64 { return r.Read }), BF16: middle(func(r Rates) float64 { return r.BF16 }),
+		F32: middle(func(r Rates) float64 { return r.F32 }),
+	}
+}
+
+func (p *Prober) measure() (r Rates, err error) {
 	began := time.Now()
 	if err := p.s.ProbeRead(ced.HostAddr(p.data), len(p.data)); err != nil {
 		return r, err

@@ -32,6 +32,26 @@ test-go: all
 	go vet ./...
 	go test -race ./...
 
+# The native tests and conformance for linux/arm64, on an emulator where the machine is another one.
+ARM64      ?= aarch64-linux-gnu-
+ARM64_RUN  ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
+space       = $(subst ,, )
+test-arm64: lib
+	@command -v $(ARM64)g++ $(firstword $(ARM64_RUN)) >/dev/null || \
+	  { echo "missing: a cross compiler and an emulator (apt-get install g++-aarch64-linux-gnu qemu-user)" >&2; exit 1; }
+	cmake -S . -B build/arm64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=$(ARM64)g++ -DCMAKE_CROSSCOMPILING_EMULATOR="$(subst $(space),;,$(ARM64_RUN))"
+	cmake --build build/arm64 -j $(JOBS)
+	ctest --test-dir build/arm64 --verbose
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(ARM64)gcc go build -tags arm64cross -o build/arm64/cedrun ./cmd/cedrun
+	$(ARM64_RUN) build/arm64/cedrun generate --prompt "$(PROMPT)" --max-tokens 8
+	for m in base wide plain; do $(ARM64_RUN) build/arm64/cedrun conform -m testdata/mini/$$m || exit 1; done
+
+# The native tests and conformance under every instruction set that this machine has.
+test-isa: all
+	cmake --build build -j $(JOBS)
+	sh tools/isa.sh
+
 # A release tarball; dist-check also builds and runs the program from it, without network.
 dist:
 	sh tools/dist.sh
@@ -54,4 +74,4 @@ fmt: $(CLANG_FORMAT)
 
 clean:
 	rm -rf bin build dist cuda/zz_stamp.go
-.PHONY: all run lib require test test-native test-sanitize test-go dist dist-check mutate install lint fmt clean
+.PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 dist dist-check mutate install lint fmt clean

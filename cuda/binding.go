@@ -1,7 +1,6 @@
 package ced
 
 /*
-#cgo LDFLAGS: ${SRCDIR}/../build/libced.a -lstdc++ -lm -lpthread
 #include <stdlib.h>
 #include "ced.h"
 */

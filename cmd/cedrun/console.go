@@ -27,10 +27,10 @@ type console struct {
 	edit       func() editor                     // reads lines typed in a terminal; nil elsewhere
 	interrupts func() (<-chan os.Signal, func()) // for commands that outlive Ctrl-C
 
-	noSelfTest             bool
-	hugePages, hugeWeights bool
-	warming                engine.Warming
-	ctx                    context.Context // of the command: cancelled by Ctrl-C
+	noSelfTest            bool
+	hugePages, hugeCopies bool
+	warming               engine.Warming
+	ctx                   context.Context // of the command: cancelled by Ctrl-C
 
 	mu       sync.Mutex // of progress, which the engine's goroutine draws too
 	progress bool       // a progress line stands on stderr

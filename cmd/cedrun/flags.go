@@ -81,10 +81,10 @@ func openStream(c *cli.Context, kind ced.Kind) (*ced.Stream, error) {
 	return ced.Open(kind, 0, c.Int("threads"))
 }
 
-// hugePagesFlag: huge pages make streamed reads faster by a tenth to a third, but making room for gigabytes of them takes
-// seconds per gigabyte where memory is full of cached files, so weights get them on request only.
+// hugePagesFlag: weights in huge pages are read faster by a tenth or more. Mapped files are read into them at no cost;
+// making room for gigabytes of anonymous ones takes seconds where memory is full of cached files.
 func hugePagesFlag() cli.Flag {
-	return stringFlag(groupModel, "huge-pages", "auto", "`MODE` of huge pages: auto (behind the KV cache and step buffers), on (with --no-map behind weights too, which then load slower and are read faster) or off")
+	return stringFlag(groupModel, "huge-pages", "auto", "`MODE` of huge pages: auto (behind the KV cache, step buffers and mapped files that are not cached yet), on (and, with --no-map, behind weights, which load slower) or off")
 }
 
 // warmFlags say which weights are in memory before the first token.

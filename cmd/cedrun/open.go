@@ -44,7 +44,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 		}
 	}
 	began := time.Now()
-	f, err := engine.OpenFiles(src, checkpoint.Options{NoMap: c.Bool("no-map"), HugePages: con.hugeWeights}, cache)
+	f, err := engine.OpenFiles(src, checkpoint.Options{NoMap: c.Bool("no-map"), HugePages: con.hugePages, HugeCopies: con.hugeCopies}, cache)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (con *console) readWarming(c *cli.Context) (err error) {
 	switch mode := c.String("huge-pages"); mode {
 	case "", "off":
 	case "auto", "on":
-		con.hugePages, con.hugeWeights = true, mode == "on"
+		con.hugePages, con.hugeCopies = true, mode == "on"
 		if why := residency.HugePagesOff(os.DirFS("/")); why != "" && mode == "on" {
 			con.log.Warn().Msg("--huge-pages on: there are none: " + why)
 		}

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"cedrun/runtime/residency"
 )
 
 // mapShards maps every shard. If one is refused, none stays mapped: under an address-space limit, what
@@ -25,26 +26,21 @@ func (c *Checkpoint) mapShards() error {
 			return fmt.Errorf("map %s: %w", s.name, err)
 		}
 		s.data, s.mapped = data, true
+		if c.opts.HugePages {
+			residency.ReadHuge(data)
+		}
 	}
 	for i := range c.tensors {
 		if t := &c.tensors[i]; isTable(t.Name) {
-			c.adviseRandom(t)
+			residency.ReadRows(c.shards[t.Shard].data[t.Offset : t.Offset+t.Size])
 		}
 	}
 	return nil
 }
 
-// isTable reports whether a tensor is an Engram table, read by scattered rows.
+// isTable reports whether a tensor is read by scattered rows.
 func isTable(name string) bool {
-	return strings.HasSuffix(name, ".engram.embed.weight") || strings.HasSuffix(name, ".engram.embed.scale")
-}
-
-// adviseRandom stops the kernel from reading ahead of the rows of a table: a gather of 256-byte rows
-// would otherwise read 128 KiB for each. Advice only, so a refusal does not matter.
-func (c *Checkpoint) adviseRandom(t *Tensor) {
-	page := int64(os.Getpagesize())
-	begin := t.Offset &^ (page - 1)
-	_ = unix.Madvise(c.shards[t.Shard].data[begin:t.Offset+t.Size], unix.MADV_RANDOM)
+	return name == "embed.weight" || strings.HasSuffix(name, ".engram.embed.weight") || strings.HasSuffix(name, ".engram.embed.scale")
 }
 
 func (c *Checkpoint) unmapShards() error {

@@ -15,8 +15,10 @@ import (
 type Options struct {
 	// NoMap reads tensors into anonymous memory at first use, and table rows one by one.
 	NoMap bool
-	// HugePages asks for huge pages behind anonymous memory.
+	// HugePages reads mapped files in huge pages, where the file system can: the tables apart, which are read by rows.
 	HugePages bool
+	// HugeCopies asks for huge pages behind anonymous memory. Making room for them may take seconds per gigabyte.
+	HugeCopies bool
 	// Ignore lists patterns (path.Match, * does not cross a '/') of tensor names that Check passes over.
 	Ignore []string
 }
@@ -80,7 +82,7 @@ func OpenFS(fsys fs.FS, opts Options) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded checkpoint: %w", err)
 	}
-	c := &Checkpoint{dir: "embedded checkpoint", opts: opts, memory: memory{huge: opts.HugePages}}
+	c := &Checkpoint{dir: "embedded checkpoint", opts: opts, memory: memory{huge: opts.HugeCopies}}
 	return c.load(x, func(name string) (shard, error) {
 		f, err := fsys.Open(name)
 		if err != nil {
@@ -103,7 +105,7 @@ func OpenFS(fsys fs.FS, opts Options) (*Checkpoint, error) {
 }
 
 func open(dir string, x *index, opts Options) (*Checkpoint, error) {
-	c := &Checkpoint{dir: dir, opts: opts, memory: memory{huge: opts.HugePages}}
+	c := &Checkpoint{dir: dir, opts: opts, memory: memory{huge: opts.HugeCopies}}
 	c, err := c.load(x, func(name string) (shard, error) {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {

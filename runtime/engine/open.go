@@ -83,7 +83,7 @@ type Setup struct {
 	Chunk    int  // prefill rows of a step; 0 = 256
 	Outputs  int  // rows of a step that may want logits; 0 = one per slot
 	KVTokens int  // tokens of KV cache in all; 0 = Slots * Context
-	// HugePages asks for huge pages behind caches and step buffers and, without mapping, weights.
+	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
 	CacheDir  string // for derived Engram maps; "" = none
@@ -240,7 +240,7 @@ type Instance struct {
 
 // Open opens a checkpoint and starts an engine on it.
 func Open(src Source, setup Setup) (*Instance, error) {
-	f, err := OpenFiles(src, checkpoint.Options{NoMap: setup.NoMap, HugePages: setup.HugePages}, setup.CacheDir)
+	f, err := OpenFiles(src, checkpoint.Options{NoMap: setup.NoMap, HugePages: setup.HugePages, HugeCopies: setup.HugePages}, setup.CacheDir)
 	if err != nil {
 		return nil, err
 	}

@@ -75,8 +75,9 @@ func TestReadingAheadChangesNothing(t *testing.T) {
 				"mapped, may go":             {checkpoint.Options{}, Options{Prefetch: true}},
 				"mapped, stays":              {checkpoint.Options{}, Options{Prefetch: true, Stays: true}},
 				"mapped, all experts there":  {checkpoint.Options{}, Options{Prefetch: true, Stays: true, Warmed: true}},
+				"mapped, in huge pages":      {checkpoint.Options{HugePages: true}, Options{Prefetch: true, HugePages: true}},
 				"read":                       {checkpoint.Options{NoMap: true}, Options{}},
-				"read, backed by huge pages": {checkpoint.Options{NoMap: true, HugePages: true}, Options{HugePages: true}},
+				"read, backed by huge pages": {checkpoint.Options{NoMap: true, HugeCopies: true}, Options{HugePages: true}},
 			} {
 				o.opt.Slots, o.opt.Context, o.opt.StepRows = opt.Slots, opt.Context, opt.StepRows
 				m := openModelAt(t, evicted(t, name), o.ck, o.opt)

@@ -74,6 +74,18 @@ func HugePages(addr uintptr, n int) error {
 	return nil
 }
 
+// ReadHuge asks for mapped files to be read in huge pages. What is in memory in small ones stays so.
+func ReadHuge(b []byte) { _ = unix.Madvise(pages(b), unix.MADV_HUGEPAGE) }
+
+// ReadRows says that b, of a mapped file, is read by rows: the kernel would otherwise read 128 KiB, or with huge pages
+// some MiB, for a row of 256 bytes.
+func ReadRows(b []byte) {
+	if p := pages(b); len(p) > 0 {
+		_ = unix.Madvise(p, unix.MADV_NOHUGEPAGE)
+		_ = unix.Madvise(p, unix.MADV_RANDOM)
+	}
+}
+
 // HugePagesOff says why the system gives no huge pages on request; empty if it does. root is the system's "/".
 func HugePagesOff(root fs.FS) string {
 	const name = "sys/kernel/mm/transparent_hugepage/enabled"

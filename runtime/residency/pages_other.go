@@ -25,5 +25,11 @@ func LockLimit() int64 { return -1 }
 // HugePages asks for huge pages behind the whole huge pages within n bytes at addr, which must be anonymous memory.
 func HugePages(uintptr, int) error { return errors.ErrUnsupported }
 
+// ReadHuge asks for mapped files to be read in huge pages. What is in memory in small ones stays so.
+func ReadHuge([]byte) {}
+
+// ReadRows says that b, of a mapped file, is read by rows.
+func ReadRows([]byte) {}
+
 // HugePagesOff says why the system gives no huge pages on request; empty if it does. root is the system's "/".
 func HugePagesOff(fs.FS) string { return "this system has no advice for them" }

@@ -105,7 +105,7 @@ const (
 	readers = 4       // pieces at a time, so that the disk has a queue
 )
 
-// Populate reads the pages of parts, which must be readable mapped memory, and enters them in the page tables. report is
+// Populate reads the pages of parts, by faults, since only those read in huge pages (ReadHuge), which must be readable mapped memory, and enters them in the page tables. report is
 // told of the bytes done, one call at a time. It ends early with the context's error.
 func Populate(ctx context.Context, parts [][]byte, report func(done int64)) error {
 	var pieces [][]byte
@@ -126,7 +126,6 @@ func Populate(ctx context.Context, parts [][]byte, report func(done int64)) erro
 				if i >= len(pieces) || ctx.Err() != nil {
 					return
 				}
-				willNeed(pieces[i])
 				err := populate(pieces[i])
 				mu.Lock()
 				if done += int64(len(pieces[i])); err != nil {

@@ -47,6 +47,7 @@ struct Avx2 {
                                                 _mm256_cmpeq_epi8(seen.s, _mm256_set1_epi8(0x7F)))) != 0;
   }
 
+  static constexpr int direct(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : rows <= 4 ? 1 : 0; }
   template <ced_format f>
   static constexpr int blocks() {
     return 1;
@@ -110,15 +111,15 @@ struct Avx2 {
     }
   }
 
-  template <ced_format f>
-  static void expand(const uint8_t *p, uint8_t scale, float *out) {
+  template <ced_format f, int n>
+  static void expand(const uint8_t *p, const uint8_t *scales, float *out) {
     V v[4];
     Seen seen = nothing_seen();
-    decode<f, 1>(p, &scale, seen, v);
+    decode<f, 1>(p, scales, seen, v);
     if (f == CED_FP4) shuffle(v), shuffle(v + 2);
-    if (f == CED_FP8) {
-      if (__builtin_expect(scale > 246 || nan_seen(seen), 0)) return expand_elements<f>(p, scale, out);
-      const V s = of(e8m0_to_f32(scale) * 256);
+    if constexpr (f == CED_FP8) {
+      if (__builtin_expect(*scales > 246 || nan_seen(seen), 0)) return expand_elements<f>(p, *scales, out);
+      const V s = of(e8m0_to_f32(*scales) * 256);
       for (V &e : v) e = mul(e, s);
     }
     for (int i = 0; i < 4; i++) store(out + 8 * i, v[i]);

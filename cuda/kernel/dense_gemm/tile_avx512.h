@@ -33,6 +33,7 @@ struct Avx512 {
             _mm512_cmpeq_epi8_mask(seen.s, _mm512_set1_epi8(0x7F))) != 0;
   }
 
+  static constexpr int direct(int rows) { return rows <= 4 ? 4 : rows <= 8 ? 2 : 0; }
   template <ced_format f>
   static constexpr int blocks() {
     return f == CED_FP8 ? 2 : 1;
@@ -81,24 +82,28 @@ struct Avx512 {
     }
   }
 
-  template <ced_format f>
-  static void expand(const uint8_t *p, uint8_t scale, float *out) {
-    V v[2];
+  template <ced_format f, int n>
+  static void expand(const uint8_t *p, const uint8_t *scales, float *out) {
+    V v[2 * n];
     if constexpr (f == CED_FP4) {
       const __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
-      const V values = _mm512_load_ps(kE2m1.bits[scale]);
+      const V values = _mm512_load_ps(kE2m1.bits[*scales]);
       v[0] = _mm512_permutexvar_ps(_mm512_srli_epi32(b, 4), values);
       v[1] = _mm512_permutexvar_ps(b, values);
     } else {
       Seen seen = nothing_seen();
-      decode<f, 1>(p, nullptr, seen, v);
-      if (f == CED_FP8) {
-        if (__builtin_expect(scale > 246 || nan_seen(seen), 0)) return expand_elements<f>(p, scale, out);
-        const V s = of(e8m0_to_f32(scale) * 256);
-        v[0] = mul(v[0], s), v[1] = mul(v[1], s);
+      decode<f, n>(p, nullptr, seen, v);
+      if constexpr (f == CED_FP8) {
+        bool rare = nan_seen(seen);
+        for (int b = 0; b < n; b++) rare = rare | (scales[b] > 246);
+        if (__builtin_expect(rare, 0)) {
+          for (int b = 0; b < n; b++) expand_elements<f>(p + 32 * b, scales[b], out + 32 * b);
+          return;
+        }
+        for (int i = 0; i < 2 * n; i++) v[i] = mul(v[i], of(e8m0_to_f32(scales[i / 2]) * 256));
       }
     }
-    store(out, v[0]), store(out + 16, v[1]);
+    for (int i = 0; i < 2 * n; i++) store(out + 16 * i, v[i]);
   }
 
   // Two vectors hold sums in parts of 16/n lanes; the result has parts of half the lanes, first a's, then b's.

@@ -29,10 +29,10 @@ inline bool usual(__m512i v) {
 
 // 32 elements as BF16, in their own order.
 template <ced_format f>
-inline __m512i bf16_pairs(const uint8_t *p, uint8_t scale) {
+inline __m512i bf16_pairs(const uint8_t *p, const uint8_t *scale) {
   if (f == CED_BF16) return _mm512_loadu_si512(p);
   alignas(64) float wide[32];
-  Avx512::expand<f>(p, scale, wide);
+  Avx512::expand<f, 1>(p, scale, wide);
   const __m512i odd = _mm512_load_si512(wide), even = _mm512_load_si512(wide + 16);
   // A set of bits from each: values below 2^-126 may lose some, but are not usual.
   return _mm512_or_si512(_mm512_and_si512(odd, _mm512_set1_epi32(-65536)), _mm512_srli_epi32(even, 16));
@@ -49,7 +49,7 @@ inline bool expand_pairs(const GemmRow &row, uint32_t k, uint32_t k0, uint32_t d
       memcpy(room, p, (k - k0 - i) * bytes32(f) / 32);
       p = room;
     }
-    const __m512i v = bf16_pairs<f>(p, has_scales(f) ? row.scales[(k0 + i) / 32] : 0);
+    const __m512i v = bf16_pairs<f>(p, has_scales(f) ? row.scales + (k0 + i) / 32 : nullptr);
     all = all & usual(v);
     _mm512_storeu_si512(out + i, v);
   }
@@ -83,19 +83,21 @@ inline void register_tiles(int rows, int count, const uint16_t *w, const uint16_
 // Whether all operands were usual.
 template <ced_format xf, ced_format wf>
 bool blocked(uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows, GemmSums sums) {
-  alignas(64) uint16_t pairs[kTileWeights * kSlice], some[kRows * kSlice];
+  constexpr int kFew = 2 * kWeights;
+  alignas(64) uint16_t few[kFew * kSlice], all[kTileRows * kSlice];
   alignas(64) float acc[kTileRows][kTileWeights][16];
   for (uint32_t k0 = 0; k0 < k; k0 += kSlice) {
     const uint32_t left = (k - k0 + 31) / 32 * 32, depth = left < kSlice ? left : kSlice;
-    int n = 0;
-    for (; n < count; n++)
-      if (!expand_pairs<wf>(w[n], k, k0, depth, pairs + static_cast<size_t>(n) * kSlice)) return false;
-    for (; n % kWeights != 0; n++) memset(pairs + static_cast<size_t>(n) * kSlice, 0, depth * 2);
-    for (int r = 0; r < rows; r += kRows) {
-      const int m = rows - r < kRows ? rows - r : kRows;
-      for (int i = 0; i < m; i++)
-        if (!expand_pairs<xf>(x[r + i], k, k0, depth, some + i * kSlice)) return false;
-      register_tiles<kRows>(m, count, pairs, some, depth, k0 == 0, acc[r][0]);
+    for (int r = 0; r < rows; r++)
+      if (!expand_pairs<xf>(x[r], k, k0, depth, all + r * kSlice)) return false;
+    for (int i = 0; i < count; i += kFew) {
+      int n = 0;
+      for (; n < kFew && i + n < count; n++)
+        if (!expand_pairs<wf>(w[i + n], k, k0, depth, few + n * kSlice)) return false;
+      for (; n % kWeights != 0; n++) memset(few + n * kSlice, 0, depth * 2);
+      for (int r = 0; r < rows; r += kRows)
+        register_tiles<kRows>(rows - r < kRows ? rows - r : kRows, n, few, all + r * kSlice, depth, k0 == 0,
+                              acc[r][i]);
     }
   }
   for (int r = 0; r < rows; r++)
@@ -107,7 +109,7 @@ bool blocked(uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows
 
 void gemm_tile_avx512bf16(ced_format x_format, ced_format w_format, uint32_t k, const GemmRow *w, int count,
                           const GemmRow *x, int rows, GemmSums sums) {
-  if (rows > kDirectRows && w_format != CED_F32) {
+  if (rows > 8 && w_format != CED_F32) {
     const auto run = x_format == CED_FP8
                          ? (w_format == CED_FP8 ? blocked<CED_FP8, CED_FP8> : blocked<CED_FP8, CED_FP4>)
                          : (w_format == CED_BF16 ? blocked<CED_BF16, CED_BF16> : blocked<CED_BF16, CED_FP8>);

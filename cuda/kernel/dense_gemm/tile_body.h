@@ -5,8 +5,9 @@
 //    kWeights x kRows       register tile of the blocked product
 //    fma(a, b, c)           a * b + c, rounded once when a * b is exact
 //    mul_add(a, b, c)       the product rounded first
-//    expand<f>(p, scale, out)  32 elements at p times the scale byte, in dot order: odd elements, then even ones
-//    blocks<f>()            blocks of 32 that the direct product decodes at a time
+//    blocks<f>()            blocks of 32 elements that are decoded at a time, 1 or 2
+//    expand<f, n>(p, scales, out)  n blocks at p times their scales, in dot order: odd elements, then even ones
+//    direct(rows)           weight rows of the direct product with so many activation rows, 0 = not worth it
 //    decode<f, n>(p, scales, seen, v)  n blocks as vectors in the order of expand. FP8: without scale, times
 //                           kUnit; NaN codes only show in seen. The lanes of FP4 are shuffled: shuffle(v) undoes it
 //    reduce(lanes, sums)    the tree, for 16 sums of 16 lanes
@@ -19,14 +20,17 @@ constexpr uint32_t kPanel = 6144;  // f32 of activations that the direct product
 template <class S, ced_format f>
 __attribute__((noinline)) void expand_row(const GemmRow &row, uint32_t k, uint32_t k0, uint32_t depth,
                                           float *out) {
+  constexpr int B = S::template blocks<f>();
   const uint8_t *p = row.x + static_cast<size_t>(k0) / 32 * bytes32(f);
-  uint32_t i = 0;
-  for (; i + 32 <= depth && k0 + i + 32 <= k; i += 32, p += bytes32(f))
-    S::template expand<f>(p, has_scales(f) ? row.scales[(k0 + i) / 32] : 0, out + i);
-  if (i < depth && k0 + i < k) {
+  const auto scales = [&](uint32_t b) { return has_scales(f) ? row.scales + k0 / 32 + b : nullptr; };
+  const uint32_t blocks = (k - k0 < depth ? k - k0 : depth) / 32;
+  uint32_t b = 0;
+  for (; b + B <= blocks; b += B) S::template expand<f, B>(p + b * bytes32(f), scales(b), out + 32 * b);
+  for (; b < blocks; b++) S::template expand<f, 1>(p + b * bytes32(f), scales(b), out + 32 * b);
+  if (32 * b < depth) {
     uint8_t room[128] = {};
-    memcpy(room, p, (k - k0 - i) * bytes32(f) / 32);
-    S::template expand<f>(room, has_scales(f) ? row.scales[(k0 + i) / 32] : 0, out + i);
+    memcpy(room, p + b * bytes32(f), (k % 32) * bytes32(f) / 32);
+    S::template expand<f, 1>(room, scales(b), out + 32 * b);
   }
 }
 
@@ -64,26 +68,28 @@ inline void register_tiles(int rows, int count, const float *w, const float *x, 
                            float *acc) {
   if (rows == R) {
     for (int i = 0; i < count; i += S::kWeights)
-      register_tile<S, fused, R>(w + static_cast<size_t>(i) * kSlice, x, depth, first, acc + i * 16);
+      register_tile<S, fused, R>(w + i * kSlice, x, depth, first, acc + i * 16);
   } else if constexpr (R > 1) {
     register_tiles<S, fused, R - 1>(rows, count, w, x, depth, first, acc);
   }
 }
 
+// A slice of all activations stays in the second-level cache, that of a few weights in the first.
 template <class S, bool fused>
 void blocked(Expand *expand_x, Expand *expand_w, uint32_t k, const GemmRow *w, int count, const GemmRow *x,
              int rows, GemmSums sums) {
-  constexpr int N = S::kWeights, R = S::kRows;
-  alignas(64) float wide[kTileWeights * kSlice], some[R * kSlice], acc[kTileRows][kTileWeights][16];
+  constexpr int N = S::kWeights, R = S::kRows, kFew = 8 / N * N;
+  alignas(64) float few[kFew * kSlice], all[kTileRows * kSlice], acc[kTileRows][kTileWeights][16];
   for (uint32_t k0 = 0; k0 < k; k0 += kSlice) {
     const uint32_t left = (k - k0 + 31) / 32 * 32, depth = left < kSlice ? left : kSlice;
-    int n = 0;
-    for (; n < count; n++) expand_w(w[n], k, k0, depth, wide + static_cast<size_t>(n) * kSlice);
-    for (; n % N != 0; n++) memset(wide + static_cast<size_t>(n) * kSlice, 0, depth * sizeof(float));
-    for (int r = 0; r < rows; r += R) {
-      const int m = rows - r < R ? rows - r : R;
-      for (int i = 0; i < m; i++) expand_x(x[r + i], k, k0, depth, some + i * kSlice);
-      register_tiles<S, fused, R>(m, count, wide, some, depth, k0 == 0, acc[r][0]);
+    for (int r = 0; r < rows; r++) expand_x(x[r], k, k0, depth, all + r * kSlice);
+    for (int i = 0; i < count; i += kFew) {
+      int n = 0;
+      for (; n < kFew && i + n < count; n++) expand_w(w[i + n], k, k0, depth, few + n * kSlice);
+      for (; n % N != 0; n++) memset(few + n * kSlice, 0, depth * sizeof(float));
+      for (int r = 0; r < rows; r += R)
+        register_tiles<S, fused, R>(rows - r < R ? rows - r : R, n, few, all + r * kSlice, depth, k0 == 0,
+                                    acc[r][i]);
     }
   }
   for (int r = 0; r < rows; r++)
@@ -119,8 +125,9 @@ inline void direct_steps(const uint8_t *const *w, const uint8_t *const *scales, 
   size_t b = 0;
   for (; b + kLine <= blocks; b += kLine) {
     for (int i = 0; i < N; i++) {
-      S::prefetch(w[i] + b * bytes32(f) + kAhead);
-      if (f == CED_F32) S::prefetch(w[i] + b * bytes32(f) + kAhead + 64);
+      const uintptr_t p = reinterpret_cast<uintptr_t>(w[i]) + b * bytes32(f) + kAhead;  // maybe beyond the matrix
+      S::prefetch(reinterpret_cast<const uint8_t *>(p));
+      if (f == CED_F32) S::prefetch(reinterpret_cast<const uint8_t *>(p + 64));
     }
     for (size_t u = 0; u < kLine; u += B) direct_step<S, f, N, R, B>(w, scales, b + u, x, stride, seen, acc);
   }
@@ -168,7 +175,7 @@ inline bool scale_panel(const uint8_t *scales, uint32_t blocks, const float *x, 
 // Whether it could: what is rare (scales that leave no room, NaN) is left to the blocked product.
 template <class S, ced_format wf, int R>
 bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, GemmSums sums) {
-  constexpr int N = 4;
+  constexpr int N = S::direct(R);
   constexpr uint32_t kMost = kPanel / R / 64 * 64;
   alignas(64) float panel[R * kMost], scaled[wf == CED_FP8 ? R * kMost : 1], acc[R][kTileWeights][16],
       spare[16];
@@ -227,15 +234,26 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
   return true;
 }
 
+// The direct product of `rows` rows with the smallest R that holds them.
+template <class S, ced_format wf, int R = 1>
+bool try_direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows,
+                GemmSums sums) {
+  if constexpr (S::direct(R) == 0) {
+    return false;
+  } else if (rows <= R) {
+    GemmRow padded[R];
+    for (int r = 0; r < R; r++) padded[r] = x[r < rows ? r : 0];
+    return direct<S, wf, R>(expand_x, k, w, count, padded, sums);
+  } else {
+    return try_direct < S, wf, R<4 ? R + 1 : R + 2>(expand_x, k, w, count, x, rows, sums);
+  }
+}
+
 template <class S, ced_format wf>
 void tile(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows,
           GemmSums sums) {
-  bool done = false;
-  if (rows == 1) done = direct<S, wf, 1>(expand_x, k, w, count, x, sums);
-  if (rows == 2) done = direct<S, wf, 2>(expand_x, k, w, count, x, sums);
-  if (rows == 3) done = direct<S, wf, 3>(expand_x, k, w, count, x, sums);
-  if (rows == 4) done = direct<S, wf, 4>(expand_x, k, w, count, x, sums);
-  if (!done) blocked<S, wf != CED_F32>(expand_x, expand_row<S, wf>, k, w, count, x, rows, sums);
+  if (!try_direct<S, wf>(expand_x, k, w, count, x, rows, sums))
+    blocked<S, wf != CED_F32>(expand_x, expand_row<S, wf>, k, w, count, x, rows, sums);
 }
 
 template <class S>

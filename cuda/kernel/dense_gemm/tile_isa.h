@@ -20,9 +20,6 @@ GemmTile gemm_tile_avx2, gemm_tile_avx512, gemm_tile_avx512bf16;
 GemmTile gemm_tile_neon;
 #endif
 
-// Activation rows whose product decodes weights on the way to the multiply.
-constexpr int kDirectRows = 4;
-
 constexpr bool has_scales(ced_format f) { return f == CED_FP8 || f == CED_FP4; }
 
 // Bytes from a weight in use to one that is fetched.

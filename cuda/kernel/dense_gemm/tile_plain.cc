@@ -33,6 +33,7 @@ struct Plain {
   static Seen nothing_seen() { return {false}; }
   static bool nan_seen(const Seen &seen) { return seen.nan; }
 
+  static constexpr int direct(int rows) { return rows == 1 ? 2 : rows == 2 ? 1 : 0; }
   template <ced_format f>
   static constexpr int blocks() {
     return 1;
@@ -42,15 +43,15 @@ struct Plain {
     alignas(16) float out[32];
     if constexpr (f == CED_FP8) {
       for (int i = 0; i < 32; i++) seen.nan |= (p[i] & 0x7F) == 0x7F;
-      expand<f>(p, 127, out);
+      expand_elements<f>(p, 127, out);
     } else {
-      expand<f>(p, has_scales(f) ? *scales : uint8_t{0}, out);
+      expand<f, 1>(p, scales, out);
     }
     for (int i = 0; i < 8; i++) v[i] = load(out + 4 * i);
   }
-  template <ced_format f>
-  static void expand(const uint8_t *p, uint8_t scale, float *out) {
-    expand_elements<f>(p, scale, out);
+  template <ced_format f, int n>
+  static void expand(const uint8_t *p, const uint8_t *scales, float *out) {
+    expand_elements<f>(p, has_scales(f) ? *scales : uint8_t{0}, out);
   }
 
   static void reduce(float (*lanes)[16], float *sums) {

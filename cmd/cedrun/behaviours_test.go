@@ -123,6 +123,9 @@ func TestEveryCommandRunsWithItsDefaults(t *testing.T) {
 		"synth":      {"", []string{"--preset", "tiny", "--out", t.TempDir()}},
 	}
 	for _, c := range newApp(newConsole(strings.NewReader(""), io.Discard, io.Discard)).Commands {
+		if c.Name == "serve" {
+			continue // does not end by itself: serve_test.go runs it
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			i, ok := invocations[c.Name]
 			if !ok {

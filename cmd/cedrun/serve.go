@@ -142,12 +142,12 @@ func (s *server) read() (keys []string, err error) {
 	if m.Cache, err = job.ParseCache(c.String("cache")); err != nil {
 		return nil, fmt.Errorf("--cache: %w", err)
 	}
-	m.MaxTokens, m.Keep, m.Scoring = c.Int("max-tokens"), c.Bool("keep-reasoning"), true
+	m.MaxTokens, m.Keep = c.Int("max-tokens"), c.Bool("keep-reasoning")
 	m.Thinking = c.String("model") != ""
 	if c.IsSet("thinking") {
 		m.Thinking = c.Bool("thinking")
 	}
-	s.setup = engine.Setup{Threads: c.Int("threads"), Slots: c.Int("max-batch"), Context: c.Int("context")}
+	s.setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Slots: c.Int("max-batch"), Context: c.Int("context")}
 	if s.setup.Backend, err = backend(c); err != nil {
 		return nil, err
 	}
@@ -264,8 +264,7 @@ func (s *server) load() (*engine.Instance, error) {
 	if s.setup.Context == 0 {
 		s.setup.Context = min(defaultContext, f.Config.MaxPositions)
 	}
-	s.setup.Chunk = min(s.setup.Chunk, s.setup.Context)
-	s.setup.Outputs = s.setup.Chunk + s.setup.Slots // any row's logits, to score prompts
+	s.setup.Outputs = min(promptChunk, s.setup.Context) + s.setup.Slots // logits of any row of a usual step, to score prompts
 	inst, err := s.start(f, s.setup)
 	if err != nil {
 		return nil, closing(f, err)
@@ -274,6 +273,7 @@ func (s *server) load() (*engine.Instance, error) {
 	m.Names = s.names(f)
 	m.Tokenizer, m.BOS, m.EOS, m.Banned = f.Tokenizer, int32(f.Config.BOS), int32(f.Config.EOS), f.Banned()
 	m.Context, m.Created, m.Degraded = s.setup.Context, began, degraded(inst)
+	m.Scoring = inst.Setup.Outputs >= inst.Setup.Chunk+inst.Setup.Slots
 	sum := sha256.Sum256(fmt.Append(nil, version(), f.Source.Name(), f.Report, s.setup.Backend, m.Prefill))
 	m.Fingerprint = fmt.Sprintf("fp_%x", sum[:5])
 	s.http.Ready(m, job.Of(inst.Engine), s.limits)

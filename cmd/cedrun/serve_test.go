@@ -108,6 +108,9 @@ func TestServeAnswersAndEndsWell(t *testing.T) {
 			t.Errorf("with a key: %d %v", code, o)
 		}
 	}
+	if code, o := s.post(t, http.DefaultClient, "/v1/completions", `{"prompt":"In the beginning","max_tokens":0,"echo":true,"logprobs":0}`, "X-Api-Key", "from-the-file"); code != 200 {
+		t.Errorf("scoring a prompt: %d %v", code, o)
+	}
 	s.end()
 	if status := <-s.ended; status != 0 {
 		t.Errorf("exit status %d: %s", status, s.errs)

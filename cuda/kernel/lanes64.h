@@ -10,7 +10,7 @@ namespace ced {
 template <int W>
 struct F64 {
   typedef double D __attribute__((vector_size(4 * W)));
-  typedef int64_t L __attribute__((vector_size(4 * W)));
+  typedef uint64_t U __attribute__((vector_size(4 * W)));
   typedef float Half __attribute__((vector_size(2 * W)));
 };
 
@@ -19,7 +19,7 @@ struct F64 {
 template <int W>
 CED_INLINE void cos_sin(typename F64<W>::D x, typename F64<W>::D *cosine, typename F64<W>::D *sine) {
   typedef typename F64<W>::D D;
-  typedef typename F64<W>::L L;
+  typedef typename F64<W>::U U;
   const D shifted = x * 0x1.45f306dc9c883p-1 + 0x1.8p52, n = shifted - 0x1.8p52;
   const D r = ((x - n * 0x1.921fb544p+0) - n * 0x1.0b4611a6p-34) - n * 0x1.3198a2e037073p-69;
   const D z = r * r;
@@ -37,17 +37,17 @@ CED_INLINE void cos_sin(typename F64<W>::D x, typename F64<W>::D *cosine, typena
                            z * (2.48015872894767294178e-05 +
                                 z * (-2.75573143513906633035e-07 +
                                      z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11))))));
-  const L quarter = (L)shifted & 3, swapped = -(quarter & 1);
-  const L cosine_sign = ((quarter + 1) & 2) << 62, sine_sign = (quarter & 2) << 62;
-  *cosine = (D)((((L)s & swapped) | ((L)c & ~swapped)) ^ cosine_sign);
-  *sine = (D)((((L)c & swapped) | ((L)s & ~swapped)) ^ sine_sign);
+  const U quarter = (U)shifted & 3, swapped = -(quarter & 1);
+  const U cosine_sign = ((quarter + 1) & 2) << 62, sine_sign = (quarter & 2) << 62;
+  *cosine = (D)((((U)s & swapped) | ((U)c & ~swapped)) ^ cosine_sign);
+  *sine = (D)((((U)c & swapped) | ((U)s & ~swapped)) ^ sine_sign);
 }
 
 // e^x for x in [-700, 700].
 template <int W>
 CED_INLINE typename F64<W>::D exp64(typename F64<W>::D x) {
   typedef typename F64<W>::D D;
-  typedef typename F64<W>::L L;
+  typedef typename F64<W>::U U;
   const D shifted = x * 0x1.71547652b82fep+0 + 0x1.8p52, n = shifted - 0x1.8p52;
   const D high = x - n * 6.93147180369123816490e-01, low = n * 1.90821492927058770002e-10;
   const D r = high - low, t = r * r;
@@ -56,18 +56,18 @@ CED_INLINE typename F64<W>::D exp64(typename F64<W>::D x) {
                             t * (6.61375632143793436117e-05 +
                                  t * (-1.65339022054652515390e-06 + t * 4.13813679705723846039e-08))));
   const D y = 1.0 - ((low - (r * c) / (2.0 - c)) - high);
-  return y * (D)(((L)shifted + 1023) << 52);
+  return y * (D)(((U)shifted + 1023) << 52);
 }
 
 // log(1 + u) for u >= 0.
 template <int W>
 CED_INLINE typename F64<W>::D log1p64(typename F64<W>::D u) {
   typedef typename F64<W>::D D;
-  typedef typename F64<W>::L L;
+  typedef typename F64<W>::U U;
   const D w = 1.0 + u;
   // w = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)).
-  const L bits = (L)w + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD);
-  const L exponent = (bits >> 52) - 1023;
+  const U bits = (U)w + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD);
+  const U exponent = (bits >> 52) - 1023;
   const D f = (D)((bits & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD) - 1.0;
   const D k = (D)(exponent + 0x4338000000000000) - 0x1.8p52;
   const D s = f / (2.0 + f), z = s * s, q = z * z, half = 0.5 * f * f;

@@ -119,7 +119,7 @@ struct Avx2 {
     if (f == CED_FP4) shuffle(v), shuffle(v + 2);
     if constexpr (f == CED_FP8) {
       if (__builtin_expect(*scales > 246 || nan_seen(seen), 0)) return expand_elements<f>(p, *scales, out);
-      const V s = of(e8m0_to_f32(*scales) * 256);
+      const V s = of(f16_factor(*scales));
       for (V &e : v) e = mul(e, s);
     }
     for (int i = 0; i < 4; i++) store(out + 8 * i, v[i]);

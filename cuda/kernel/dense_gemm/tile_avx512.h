@@ -100,7 +100,7 @@ struct Avx512 {
           for (int b = 0; b < n; b++) expand_elements<f>(p + 32 * b, scales[b], out + 32 * b);
           return;
         }
-        for (int i = 0; i < 2 * n; i++) v[i] = mul(v[i], of(e8m0_to_f32(scales[i / 2]) * 256));
+        for (int i = 0; i < 2 * n; i++) v[i] = mul(v[i], of(f16_factor(scales[i / 2])));
       }
     }
     for (int i = 0; i < 2 * n; i++) store(out + 16 * i, v[i]);

@@ -98,89 +98,103 @@ void blocked(Expand *expand_x, Expand *expand_w, uint32_t k, const GemmRow *w, i
 
 // ---- direct: weights are decoded on the way to the multiply, for a few rows ----
 
-// acc[i][r] += w[i] . x[r] over n blocks of 32 from block b on; rows of x are `stride` floats apart.
-template <class S, ced_format f, int N, int R, int n>
-inline void direct_step(const uint8_t *const *w, const uint8_t *const *scales, size_t b, const float *x,
-                        size_t stride, typename S::Seen &seen, typename S::V (*acc)[R][16 / S::kWidth]) {
+// N weight rows and R activation rows, from the first block of a slice on.
+template <int N, int R>
+struct Strip {
+  const uint8_t *w[N], *scales[N];  // scales: FP4 only
+  const float *factors;             // FP8 with R > 1: the scales of all N rows over kUnit
+  const float *x;                   // activation rows, `stride` floats apart
+  uint32_t stride, blocks;
+  size_t ahead;  // bytes from a weight in use to one that is fetched, maybe beyond the matrix
+  bool first;    // the sums begin here
+  float *lanes[N][R];
+};
+
+// acc[i][r] += w[i] . x[r] over n blocks from block b on.
+template <class S, ced_format f, int n, int N, int R>
+inline void direct_step(const Strip<N, R> &t, size_t b, typename S::Seen &seen,
+                        typename S::V (*acc)[R][16 / S::kWidth]) {
   constexpr int P = 16 / S::kWidth;
   for (int i = 0; i < N; i++) {
     typename S::V v[2 * n * P];
-    S::template decode<f, n>(w[i] + b * bytes32(f), has_scales(f) ? scales[i] + b : nullptr, seen, v);
+    S::template decode<f, n>(t.w[i] + b * bytes32(f), f == CED_FP4 ? t.scales[i] + b : nullptr, seen, v);
+    if (f == CED_FP8 && R > 1)
+      for (int h = 0; h < 2 * n * P; h++) v[h] = S::mul(v[h], S::of(t.factors[b + h / (2 * P)]));
     for (int h = 0; h < 2 * n; h++)  // odd elements, even elements
       for (int r = 0; r < R; r++)
         for (int l = 0; l < P; l++) {
-          const auto u = S::load(x + r * stride + 32 * b + 16 * h + l * S::kWidth);
+          const auto u = S::load(t.x + r * t.stride + 32 * b + 16 * h + l * S::kWidth);
           acc[i][r][l] = f == CED_F32 ? S::mul_add(v[h * P + l], u, acc[i][r][l])
                                       : S::fma(v[h * P + l], u, acc[i][r][l]);
         }
   }
 }
 
-// The same over all blocks.
+// Adds the strip's products to its lanes.
 template <class S, ced_format f, int N, int R>
-inline void direct_steps(const uint8_t *const *w, const uint8_t *const *scales, size_t blocks, const float *x,
-                         size_t stride, typename S::Seen &seen, typename S::V (*acc)[R][16 / S::kWidth]) {
-  constexpr int B = S::template blocks<f>();
+inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
+  constexpr int P = 16 / S::kWidth, B = S::template blocks<f>();
   constexpr size_t kLine = f == CED_F32 ? 1 : 64 / bytes32(f);  // blocks of a cache line
-  size_t b = 0;
-  for (; b + kLine <= blocks; b += kLine) {
-    for (int i = 0; i < N; i++) {
-      const uintptr_t p = reinterpret_cast<uintptr_t>(w[i]) + b * bytes32(f) + kAhead;  // maybe beyond the matrix
-      S::prefetch(reinterpret_cast<const uint8_t *>(p));
-      if (f == CED_F32) S::prefetch(reinterpret_cast<const uint8_t *>(p + 64));
-    }
-    for (size_t u = 0; u < kLine; u += B) direct_step<S, f, N, R, B>(w, scales, b + u, x, stride, seen, acc);
-  }
-  for (; b < blocks; b++) direct_step<S, f, N, R, 1>(w, scales, b, x, stride, seen, acc);
-}
-
-// Lanes [i][r] of N weight rows, which begin at the slice.
-template <class S, ced_format f, int N, int R>
-inline void direct_rows(const uint8_t *const *w, const uint8_t *const *scales, uint32_t blocks,
-                        const float *x, uint32_t stride, bool first, typename S::Seen &seen,
-                        float *const (*lanes)[R]) {
-  constexpr int P = 16 / S::kWidth;
   typename S::V acc[N][R][P];
   for (int i = 0; i < N; i++)
     for (int r = 0; r < R; r++) {
-      for (int l = 0; l < P; l++) acc[i][r][l] = first ? S::zero() : S::load(lanes[i][r] + l * S::kWidth);
-      if (f == CED_FP4 && !first) S::shuffle(acc[i][r]);
+      for (int l = 0; l < P; l++) acc[i][r][l] = t.first ? S::zero() : S::load(t.lanes[i][r] + l * S::kWidth);
+      if (f == CED_FP4 && !t.first) S::shuffle(acc[i][r]);
     }
-  direct_steps<S, f, N, R>(w, scales, blocks, x, stride, seen, acc);
+  size_t b = 0;
+  for (; b + kLine <= t.blocks; b += kLine) {
+    for (int i = 0; i < N; i++) {
+      const uintptr_t p = reinterpret_cast<uintptr_t>(t.w[i]) + b * bytes32(f) + t.ahead;
+      S::prefetch(reinterpret_cast<const uint8_t *>(p));
+      if (f == CED_F32) S::prefetch(reinterpret_cast<const uint8_t *>(p + 64));
+    }
+    for (size_t u = 0; u < kLine; u += B) direct_step<S, f, B>(t, b + u, seen, acc);
+  }
+  for (; b < t.blocks; b++) direct_step<S, f, 1>(t, b, seen, acc);
   for (int i = 0; i < N; i++)
     for (int r = 0; r < R; r++) {
       if (f == CED_FP4) S::shuffle(acc[i][r]);
-      for (int l = 0; l < P; l++) S::store(lanes[i][r] + l * S::kWidth, acc[i][r][l]);
+      for (int l = 0; l < P; l++) S::store(t.lanes[i][r] + l * S::kWidth, acc[i][r][l]);
     }
 }
 
-// x times the scales of FP8 weights and kUnit, if that is exact and the weights times their scales are too.
+// Scales of FP8 weights over kUnit; false if a weight times its scale may not be exact.
 template <class S>
-inline bool scale_panel(const uint8_t *scales, uint32_t blocks, const float *x, float *out) {
-  typedef typename S::V V;
-  bool exact = true;
+inline bool fp8_factors(const uint8_t *scales, uint32_t blocks, float *factors) {
   for (uint32_t b = 0; b < blocks; b++) {
     if (scales[b] < 27 || scales[b] > 227) return false;  // 2^-100 .. 2^100
-    const V scale = S::of(e8m0_to_f32(scales[b]) / S::kUnit),
-            inverse = S::of(S::kUnit / e8m0_to_f32(scales[b]));
-    for (uint32_t k = 32 * b; k < 32 * b + 32; k += S::kWidth) {
-      const V u = S::load(x + k), v = S::mul(u, scale);
-      S::store(out + k, v);
-      exact = exact & S::equal(S::mul(v, inverse), u);
-    }
+    factors[b] = e8m0_to_f32(scales[b]) / S::kUnit;
+  }
+  return true;
+}
+
+// x times the factors; false if that is not exact.
+template <class S>
+inline bool scale_panel(const float *factors, uint32_t blocks, const float *x, float *out) {
+  typedef typename S::V V;
+  bool exact = true;
+  for (uint32_t k = 0; k < 32 * blocks; k += S::kWidth) {
+    const V u = S::load(x + k), v = S::mul(u, S::of(factors[k / 32]));
+    S::store(out + k, v);
+    exact = exact & S::equal(S::mul(v, S::of(1 / factors[k / 32])), u);
   }
   return exact;
 }
 
-// Whether it could: what is rare (scales that leave no room, NaN) is left to the blocked product.
+// Whether it could: what is rare (scales that leave no room, NaN) is left to the blocked product. The scales of FP8
+// weights go to the weights, or to a single activation row.
 template <class S, ced_format wf, int R>
 bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, GemmSums sums) {
   constexpr int N = S::direct(R);
+  constexpr bool kScaleX = wf == CED_FP8 && R == 1;
   constexpr uint32_t kMost = kPanel / R / 64 * 64;
-  alignas(64) float panel[R * kMost], scaled[wf == CED_FP8 ? R * kMost : 1], acc[R][kTileWeights][16],
-      spare[16];
+  alignas(64) float panel[R * kMost], scaled[kScaleX ? kMost : 1], acc[R][kTileWeights][16], spare[16] = {};
+  float factors[kMost / 32];
   const uint32_t padded = (k + 31) / 32 * 32, whole = k / 32;
   typename S::Seen seen = S::nothing_seen();
+  Strip<N, R> t;
+  t.factors = factors, t.stride = kMost;
+  t.ahead = padded <= kMost ? kAhead : static_cast<size_t>(k) * bytes32(wf) / 32;
   for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
     const uint32_t left = padded - k0, depth = left < kMost ? left : kMost;
     const uint32_t blocks = (k0 + depth) / 32 <= whole ? depth / 32 : whole - k0 / 32;
@@ -191,39 +205,34 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
         for (uint32_t i = 0; i < depth; i += 16) S::shuffle(row + i);
     }
     for (int n = 0; n < count;) {
-      int m = count;
+      int m = count - n;
       if (wf == CED_FP8) {
         const uint8_t *grid = w[n].scales;
-        for (m = 1; n + m < count && w[n + m].scales == grid; m++) {
-        }
-        for (int r = 0; r < R; r++)
-          if (!scale_panel<S>(grid + k0 / 32, depth / 32, panel + static_cast<size_t>(r) * kMost,
-                              scaled + static_cast<size_t>(r) * kMost))
-            return false;
+        for (m = 1; n + m < count && w[n + m].scales == grid;) m++;
+        if (!fp8_factors<S>(grid + k0 / 32, depth / 32, factors)) return false;
+        if (kScaleX && !scale_panel<S>(factors, depth / 32, panel, scaled)) return false;
       }
       // N parts side by side: memory is read best as a few long streams.
       const int part = (m + N - 1) / N;
       for (int j = 0; j < part; j++) {
-        const uint8_t *rows[N], *scales[N];
-        float *lanes[N][R];
         for (int i = 0; i < N; i++) {
           const bool ours = j + i * part < m;
           const int at = n + j + (ours ? i * part : 0);
-          rows[i] = w[at].x + static_cast<size_t>(k0) / 32 * bytes32(wf);
-          scales[i] = has_scales(wf) ? w[at].scales + k0 / 32 : nullptr;
-          for (int r = 0; r < R; r++) lanes[i][r] = ours ? acc[r][at] : spare;
+          t.w[i] = w[at].x + static_cast<size_t>(k0) / 32 * bytes32(wf);
+          t.scales[i] = wf == CED_FP4 ? w[at].scales + k0 / 32 : nullptr;
+          for (int r = 0; r < R; r++) t.lanes[i][r] = ours ? acc[r][at] : spare;
         }
-        const float *operand = wf == CED_FP8 ? scaled : panel;
-        direct_rows<S, wf, N, R>(rows, scales, blocks, operand, kMost, k0 == 0, seen, lanes);
+        t.x = kScaleX ? scaled : panel, t.blocks = blocks, t.first = k0 == 0;
+        direct_strip<S, wf>(t, seen);
         if (32 * blocks == depth) continue;
         uint8_t room[N][128] = {};  // the last, partial block
         for (int i = 0; i < N; i++) {
-          memcpy(room[i], rows[i] + static_cast<size_t>(blocks) * bytes32(wf), (k % 32) * bytes32(wf) / 32);
-          rows[i] = room[i];
-          if (has_scales(wf)) scales[i] += blocks;
+          memcpy(room[i], t.w[i] + static_cast<size_t>(blocks) * bytes32(wf), (k % 32) * bytes32(wf) / 32);
+          t.w[i] = room[i];
         }
-        direct_rows<S, wf, N, R>(rows, scales, 1, operand + 32 * blocks, kMost, k0 == 0 && blocks == 0, seen,
-                                 lanes);
+        t.x += 32 * blocks, t.factors += blocks, t.blocks = 1, t.first = k0 == 0 && blocks == 0;
+        direct_strip<S, wf>(t, seen);
+        t.factors = factors;
       }
       n += m;
     }

@@ -43,6 +43,9 @@ inline float element(const uint8_t *p, int i, uint8_t scale) {
   }
 }
 
+// 2^8 times the value of a scale byte up to 246: what turns an f16 with the bits of an e4m3 into the weight.
+inline float f16_factor(uint8_t scale) { return f32_of((scale + 8u) << 23); }
+
 // 32 elements in dot order.
 template <ced_format f>
 inline void expand_elements(const uint8_t *p, uint8_t scale, float *out) {

@@ -98,7 +98,7 @@ struct Neon {
     decode<f, 1>(p, scales, seen, v);
     if constexpr (f == CED_FP8) {
       if (__builtin_expect(*scales > 246 || nan_seen(seen), 0)) return expand_elements<f>(p, *scales, out);
-      const V s = of(e8m0_to_f32(*scales) * 256);
+      const V s = of(f16_factor(*scales));
       for (V &e : v) e = mul(e, s);
     }
     for (int i = 0; i < 8; i++) store(out + 4 * i, v[i]);

@@ -391,6 +391,7 @@ func TestAFilledPromptDecodes(t *testing.T) {
 					return nil
 				}
 				runAll(t, i, []*job{j})
+				i.Engine.Close() // the observer hears of the last step after its tokens are out
 				if j.result.Stats.PromptTokens != n+1 || len(j.tokens) != 3 {
 					t.Errorf("%s, %d filled: %+v, tokens %v", name, n, j.result, j.tokens)
 				}

@@ -1,3 +1,7 @@
+//go:build !race
+
+// Not with the race detector, which allocates on its own.
+
 package engine
 
 import (

@@ -47,7 +47,10 @@ struct Avx2 {
                                                 _mm256_cmpeq_epi8(seen.s, _mm256_set1_epi8(0x7F)))) != 0;
   }
 
-  static constexpr int direct(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : rows <= 4 ? 1 : 0; }
+  template <ced_format f>
+  static constexpr int direct(int rows) {
+    return rows == 1 ? 4 : rows == 2 ? 2 : rows <= 4 ? 1 : 0;
+  }
   template <ced_format f>
   static constexpr int blocks() {
     return 1;

@@ -33,7 +33,10 @@ struct Avx512 {
             _mm512_cmpeq_epi8_mask(seen.s, _mm512_set1_epi8(0x7F))) != 0;
   }
 
-  static constexpr int direct(int rows) { return rows <= 4 ? 4 : rows <= 8 ? 2 : 0; }
+  template <ced_format f>
+  static constexpr int direct(int rows) {
+    return rows <= 2 || (rows <= 4 && f != CED_FP8) ? 4 : rows <= 8 ? 2 : 0;
+  }
   template <ced_format f>
   static constexpr int blocks() {
     return f == CED_FP8 ? 2 : 1;

@@ -7,14 +7,14 @@
 //    mul_add(a, b, c)       the product rounded first
 //    blocks<f>()            blocks of 32 elements that are decoded at a time, 1 or 2
 //    expand<f, n>(p, scales, out)  n blocks at p times their scales, in dot order: odd elements, then even ones
-//    direct(rows)           weight rows of the direct product with so many activation rows, 0 = not worth it
+//    direct<f>(rows)        weight rows of the direct product with so many activation rows, 0 = not worth it
 //    decode<f, n>(p, scales, seen, v)  n blocks as vectors in the order of expand. FP8: without scale, times
 //                           kUnit; NaN codes only show in seen. The lanes of FP4 are shuffled: shuffle(v) undoes it
 //    reduce(lanes, sums)    the tree, for 16 sums of 16 lanes
 #pragma once
 
 constexpr uint32_t kSlice = 512;   // elements of k that the blocked product expands at a time
-constexpr uint32_t kPanel = 6144;  // f32 of activations that the direct product keeps in the innermost cache
+constexpr uint32_t kPanel = 8192;  // f32 of activations that the direct product keeps in the innermost cache
 
 // Elements [k0, k0 + depth) of a row of k in dot order, padded with zeros to a multiple of 32.
 template <class S, ced_format f>
@@ -76,8 +76,8 @@ inline void register_tiles(int rows, int count, const float *w, const float *x, 
 
 // A slice of all activations stays in the second-level cache, that of a few weights in the first.
 template <class S, bool fused>
-void blocked(Expand *expand_x, Expand *expand_w, uint32_t k, const GemmRow *w, int count, const GemmRow *x,
-             int rows, GemmSums sums) {
+void blocked(Expand *expand_x, Expand *expand_w, uint32_t w_bytes32, uint32_t k, const GemmRow *w, int count,
+             const GemmRow *x, int rows, GemmSums sums) {
   constexpr int N = S::kWeights, R = S::kRows, kFew = 8 / N * N;
   alignas(64) float few[kFew * kSlice], all[kTileRows * kSlice], acc[kTileRows][kTileWeights][16];
   for (uint32_t k0 = 0; k0 < k; k0 += kSlice) {
@@ -87,9 +87,17 @@ void blocked(Expand *expand_x, Expand *expand_w, uint32_t k, const GemmRow *w, i
       int n = 0;
       for (; n < kFew && i + n < count; n++) expand_w(w[i + n], k, k0, depth, few + n * kSlice);
       for (; n % N != 0; n++) memset(few + n * kSlice, 0, depth * sizeof(float));
-      for (int r = 0; r < rows; r += R)
+      // Before every tile a part of the weights that come next is fetched.
+      const int next = i + kFew < count ? i + kFew : 0;
+      const size_t from = static_cast<size_t>(k0 + (next > 0 ? 0 : kSlice)) / 32 * w_bytes32;
+      const int lines = static_cast<int>(depth / 32 * w_bytes32 + 63) / 64 * kFew, tiles = (rows + R - 1) / R;
+      int line = 0;
+      for (int r = 0; r < rows; r += R) {
+        for (const int end = lines * (r / R + 1) / tiles; line < end; line++)
+          S::prefetch(w[next + line % kFew < count ? next + line % kFew : next].x + from + line / kFew * 64);
         register_tiles<S, fused, R>(rows - r < R ? rows - r : R, n, few, all + r * kSlice, depth, k0 == 0,
                                     acc[r][i]);
+      }
     }
   }
   for (int r = 0; r < rows; r++)
@@ -98,6 +106,8 @@ void blocked(Expand *expand_x, Expand *expand_w, uint32_t k, const GemmRow *w, i
 
 // ---- direct: weights are decoded on the way to the multiply, for a few rows ----
 
+constexpr int kLanes = (kTileWeights + 1) * 16;  // one more, for what nobody wants
+
 // N weight rows and R activation rows, from the first block of a slice on.
 template <int N, int R>
 struct Strip {
@@ -105,29 +115,39 @@ struct Strip {
   const float *factors;             // FP8 with R > 1: the scales of all N rows over kUnit
   const float *x;                   // activation rows, `stride` floats apart
   uint32_t stride, blocks;
-  size_t ahead;  // bytes from a weight in use to one that is fetched, maybe beyond the matrix
-  bool first;    // the sums begin here
-  float *lanes[N][R];
+  size_t ahead;     // bytes from a weight in use to one that is fetched, maybe beyond the matrix
+  bool first;       // the sums begin here
+  float *lanes[N];  // sums of the first activation row; those of the next are kLanes floats on
 };
 
-// acc[i][r] += w[i] . x[r] over n blocks from block b on.
+// acc[i][r] += w[i] . x[r] over n blocks from block b on, for `some` weight rows from i0 on.
+template <class S, ced_format f, int n, int some, int N, int R>
+inline void direct_step(const Strip<N, R> &t, size_t b, int i0, typename S::Seen &seen,
+                        typename S::V (*acc)[R][16 / S::kWidth]) {
+  constexpr int P = 16 / S::kWidth, kParts = 2 * n * P;  // parts: odd elements, even elements
+  typename S::V v[some][kParts];
+  for (int i = 0; i < some; i++) {
+    const uint8_t *scales = f == CED_FP4 ? t.scales[i0 + i] + b : nullptr;
+    S::template decode<f, n>(t.w[i0 + i] + b * bytes32(f), scales, seen, v[i]);
+    if (f == CED_FP8 && R > 1)
+      for (int h = 0; h < kParts; h++) v[i][h] = S::mul(v[i][h], S::of(t.factors[b + h / (2 * P)]));
+  }
+  for (int h = 0; h < kParts; h++)
+    for (int r = 0; r < R; r++) {
+      const auto u = S::load(t.x + r * t.stride + 32 * b + h * S::kWidth);
+      for (int i = 0; i < some; i++) {
+        auto &sum = acc[i0 + i][r][h % P];
+        sum = f == CED_F32 ? S::mul_add(v[i][h], u, sum) : S::fma(v[i][h], u, sum);
+      }
+    }
+}
+
+// The same for all N rows: together where the registers hold them, so that x is loaded once.
 template <class S, ced_format f, int n, int N, int R>
 inline void direct_step(const Strip<N, R> &t, size_t b, typename S::Seen &seen,
                         typename S::V (*acc)[R][16 / S::kWidth]) {
-  constexpr int P = 16 / S::kWidth;
-  for (int i = 0; i < N; i++) {
-    typename S::V v[2 * n * P];
-    S::template decode<f, n>(t.w[i] + b * bytes32(f), f == CED_FP4 ? t.scales[i] + b : nullptr, seen, v);
-    if (f == CED_FP8 && R > 1)
-      for (int h = 0; h < 2 * n * P; h++) v[h] = S::mul(v[h], S::of(t.factors[b + h / (2 * P)]));
-    for (int h = 0; h < 2 * n; h++)  // odd elements, even elements
-      for (int r = 0; r < R; r++)
-        for (int l = 0; l < P; l++) {
-          const auto u = S::load(t.x + r * t.stride + 32 * b + 16 * h + l * S::kWidth);
-          acc[i][r][l] = f == CED_F32 ? S::mul_add(v[h * P + l], u, acc[i][r][l])
-                                      : S::fma(v[h * P + l], u, acc[i][r][l]);
-        }
-  }
+  constexpr int some = S::kWidth == 16 && R > 2 ? N : 1;
+  for (int i = 0; i < N; i += some) direct_step<S, f, n, some>(t, b, i, seen, acc);
 }
 
 // Adds the strip's products to its lanes.
@@ -138,7 +158,8 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
   typename S::V acc[N][R][P];
   for (int i = 0; i < N; i++)
     for (int r = 0; r < R; r++) {
-      for (int l = 0; l < P; l++) acc[i][r][l] = t.first ? S::zero() : S::load(t.lanes[i][r] + l * S::kWidth);
+      for (int l = 0; l < P; l++)
+        acc[i][r][l] = t.first ? S::zero() : S::load(t.lanes[i] + r * kLanes + l * S::kWidth);
       if (f == CED_FP4 && !t.first) S::shuffle(acc[i][r]);
     }
   size_t b = 0;
@@ -148,13 +169,13 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
       S::prefetch(reinterpret_cast<const uint8_t *>(p));
       if (f == CED_F32) S::prefetch(reinterpret_cast<const uint8_t *>(p + 64));
     }
-    for (size_t u = 0; u < kLine; u += B) direct_step<S, f, B>(t, b + u, seen, acc);
+    for (size_t u = 0; u < kLine; u += B) direct_step<S, f, B, N, R>(t, b + u, seen, acc);
   }
-  for (; b < t.blocks; b++) direct_step<S, f, 1>(t, b, seen, acc);
+  for (; b < t.blocks; b++) direct_step<S, f, 1, N, R>(t, b, seen, acc);
   for (int i = 0; i < N; i++)
     for (int r = 0; r < R; r++) {
       if (f == CED_FP4) S::shuffle(acc[i][r]);
-      for (int l = 0; l < P; l++) S::store(t.lanes[i][r] + l * S::kWidth, acc[i][r][l]);
+      for (int l = 0; l < P; l++) S::store(t.lanes[i] + r * kLanes + l * S::kWidth, acc[i][r][l]);
     }
 }
 
@@ -185,16 +206,17 @@ inline bool scale_panel(const float *factors, uint32_t blocks, const float *x, f
 // weights go to the weights, or to a single activation row.
 template <class S, ced_format wf, int R>
 bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, GemmSums sums) {
-  constexpr int N = S::direct(R);
+  constexpr int N = S::template direct<wf>(R);
   constexpr bool kScaleX = wf == CED_FP8 && R == 1;
   constexpr uint32_t kMost = kPanel / R / 64 * 64;
-  alignas(64) float panel[R * kMost], scaled[kScaleX ? kMost : 1], acc[R][kTileWeights][16], spare[16] = {};
+  alignas(64) float panel[R * kMost], scaled[kScaleX ? kMost : 1], acc[R][kTileWeights + 1][16];
   float factors[kMost / 32];
   const uint32_t padded = (k + 31) / 32 * 32, whole = k / 32;
+  for (int r = 0; r < R; r++) memset(acc[r][kTileWeights], 0, sizeof acc[r][kTileWeights]);
   typename S::Seen seen = S::nothing_seen();
   Strip<N, R> t;
   t.factors = factors, t.stride = kMost;
-  t.ahead = padded <= kMost ? kAhead : static_cast<size_t>(k) * bytes32(wf) / 32;
+  t.ahead = padded <= kMost ? kAhead : static_cast<size_t>(k) * bytes32(wf) / 16;  // two rows
   for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
     const uint32_t left = padded - k0, depth = left < kMost ? left : kMost;
     const uint32_t blocks = (k0 + depth) / 32 <= whole ? depth / 32 : whole - k0 / 32;
@@ -220,7 +242,7 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
           const int at = n + j + (ours ? i * part : 0);
           t.w[i] = w[at].x + static_cast<size_t>(k0) / 32 * bytes32(wf);
           t.scales[i] = wf == CED_FP4 ? w[at].scales + k0 / 32 : nullptr;
-          for (int r = 0; r < R; r++) t.lanes[i][r] = ours ? acc[r][at] : spare;
+          t.lanes[i] = acc[0][ours ? at : kTileWeights];
         }
         t.x = kScaleX ? scaled : panel, t.blocks = blocks, t.first = k0 == 0;
         direct_strip<S, wf>(t, seen);
@@ -247,7 +269,7 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
 template <class S, ced_format wf, int R = 1>
 bool try_direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows,
                 GemmSums sums) {
-  if constexpr (S::direct(R) == 0) {
+  if constexpr (S::template direct<wf>(R) == 0) {
     return false;
   } else if (rows <= R) {
     GemmRow padded[R];
@@ -262,7 +284,7 @@ template <class S, ced_format wf>
 void tile(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows,
           GemmSums sums) {
   if (!try_direct<S, wf>(expand_x, k, w, count, x, rows, sums))
-    blocked<S, wf != CED_F32>(expand_x, expand_row<S, wf>, k, w, count, x, rows, sums);
+    blocked<S, wf != CED_F32>(expand_x, expand_row<S, wf>, bytes32(wf), k, w, count, x, rows, sums);
 }
 
 template <class S>

@@ -33,7 +33,10 @@ struct Neon {
   static Seen nothing_seen() { return {vdupq_n_u8(0), vdupq_n_s8(0)}; }
   static bool nan_seen(const Seen &seen) { return vmaxvq_u8(seen.u) == 0xFF || vmaxvq_s8(seen.s) == 0x7F; }
 
-  static constexpr int direct(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : rows <= 4 ? 1 : 0; }
+  template <ced_format f>
+  static constexpr int direct(int rows) {
+    return rows == 1 ? 4 : rows == 2 ? 2 : rows <= 4 ? 1 : 0;
+  }
   template <ced_format f>
   static constexpr int blocks() {
     return 1;

@@ -33,7 +33,10 @@ struct Plain {
   static Seen nothing_seen() { return {false}; }
   static bool nan_seen(const Seen &seen) { return seen.nan; }
 
-  static constexpr int direct(int rows) { return rows == 1 ? 2 : rows == 2 ? 1 : 0; }
+  template <ced_format f>
+  static constexpr int direct(int rows) {
+    return rows == 1 ? 2 : rows == 2 ? 1 : 0;
+  }
   template <ced_format f>
   static constexpr int blocks() {
     return 1;

@@ -94,7 +94,7 @@ func TestAnyWalkThroughMasksEndsInAValidDocument(t *testing.T) {
 	v := must[*Vocab](t)(released())
 	schemas := append([]string(nil), more...)
 	for _, c := range cases {
-		if c.name != "nullable" {
+		if c.name != "nullable" && c.name != "pattern anywhere" { // not in the standard; found by chance only
 			schemas = append(schemas, c.schema)
 		}
 	}

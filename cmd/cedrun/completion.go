@@ -19,12 +19,14 @@ var zshCompletion string
 
 // flagValues are the values of flags that take one of a few.
 var flagValues = map[string]string{
-	"backend":   "auto cpu cuda ref",
-	"cache":     "exact any off",
-	"effort":    "low high max",
-	"log-level": "trace debug info warn error disabled",
-	"prefill":   "exact cone replay",
-	"preset":    "bench-s bench-m layer",
+	"backend":    "auto cpu cuda ref",
+	"cache":      "exact any off",
+	"effort":     "low high max",
+	"log-level":  "trace debug info warn error disabled",
+	"huge-pages": "auto on off",
+	"prefill":    "exact cone replay",
+	"preset":     "bench-s bench-m layer",
+	"warm":       "auto populate off",
 }
 
 func completionCommand(con *console) *cli.Command {

@@ -27,7 +27,7 @@ func synthCommand(con *console) *cli.Command {
 			"  cedrun synth --preset layer --seed 7 --out DIR --json",
 		Flags: flags(
 			[]cli.Flag{
-				stringFlag(groupInput, "preset", "", "the geometry's `NAME` (required)"),
+				stringFlag(groupInput, "preset", "", "the geometry's `NAME`: bench-s, bench-m or layer (required)"),
 				&cli.Uint64Flag{Category: groupInput, Name: "seed", Value: 1, Usage: "`N` that all weights follow from", EnvVars: env("seed")},
 				intFlag(groupCompute, "threads", 0, 0, "one per core", "use `N` CPU threads; results do not depend on it"),
 				stringFlag(groupOutput, "out", "", "`DIR` to write: a new or empty one, or one to continue (required)", "o"),

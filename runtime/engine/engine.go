@@ -320,7 +320,7 @@ func (e *Engine) choose(q *run, pos int) error {
 		e.end(q, FinishLength, nil)
 		return nil
 	}
-	t, err := q.sampler.Next(e.row, q.history, q.Choice, pos)
+	t, err := q.pick(e.row, pos)
 	if err != nil {
 		return err
 	}
@@ -341,11 +341,27 @@ func (e *Engine) choose(q *run, pos int) error {
 			return err
 		}
 	}
+	if c := q.Constraint; c != nil {
+		if err := c.Accept(q.next); err != nil {
+			return fmt.Errorf("constrained output: %w", err)
+		}
+	}
 	q.gen.emit(tok)
-	if q.sampled == q.MaxTokens {
+	switch {
+	case q.Constraint != nil && q.Constraint.Done():
+		e.end(q, FinishStop, nil)
+	case q.sampled == q.MaxTokens:
 		e.end(q, FinishLength, nil)
 	}
 	return nil
+}
+
+// pick samples the token at position pos, among those that the constraint allows.
+func (q *run) pick(row []float32, pos int) (sample.Choice, error) {
+	if q.Constraint == nil {
+		return q.sampler.Next(row, q.history, q.Choice, pos)
+	}
+	return q.sampler.NextOf(q.Constraint.Mask(), row, q.history, q.Choice, pos)
 }
 
 // floatBytes is the memory of v.

@@ -17,8 +17,11 @@ type Request struct {
 	Forced    []int32
 	MaxTokens int // tokens to sample; 0 = none
 	Sampling  sample.Params
-	Choice    int // tells the texts apart that one seed gives for one prompt
-	Prefill   model.Prefill
+	// Constraint, if set, limits the text to a form. The request has it for itself; it is used on the engine's goroutine.
+	// When nothing can follow but the end, the text ends without a stop token.
+	Constraint sample.Constraint
+	Choice     int // tells the texts apart that one seed gives for one prompt
+	Prefill    model.Prefill
 	// TopLogprobs is how many alternatives each sampled Token names; at most MaxTopLogprobs.
 	TopLogprobs int
 	// Filled is how many tokens of the prompt count as processed without being run: random numbers stand in the caches for

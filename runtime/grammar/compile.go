@@ -202,6 +202,7 @@ func (b *builder) tool(t Tool, next int32) (int32, error) {
 			b.program = args.program
 			return pc, nil
 		}
+		b.left = args.left
 		if t.Strict && err == nil && args.err == nil {
 			err = &Error{"#", "the arguments must have listed properties and no additional ones"}
 		}

@@ -5,8 +5,13 @@ import "fmt"
 // Limits of one automaton and of all automata of a program.
 const (
 	maxStates      = 6000
-	maxTotalStates = 40000
+	maxTotalStates = 30000
 )
+
+// budget is how many states may still be made.
+type budget int
+
+var errStates = fmt.Errorf("takes more than %d states with all patterns before: simplify them", maxTotalStates)
 
 // flags of a state of a dfa.
 type flags uint8
@@ -42,12 +47,17 @@ func (d *dfa) matches(s string) bool {
 }
 
 // explore builds the automaton whose states are values of S. Those from which no end can be reached are left out; nil
-// without an error means that nothing matches.
-func explore[S comparable](start S, step func(S, byte) (S, bool), of func(S) flags) (*dfa, error) {
+// without an error means that nothing matches. The states made, left out or not, are taken from the budget if there is one.
+func explore[S comparable](left *budget, start S, step func(S, byte) (S, bool), of func(S) flags) (*dfa, error) {
 	at := map[S]int32{start: 0}
 	states := []S{start}
 	var rows [][256]int32
 	for i := 0; i < len(states); i++ {
+		if left != nil {
+			if *left--; *left < 0 {
+				return nil, errStates
+			}
+		}
 		var row [256]int32
 		for b := range 256 {
 			row[b] = -1
@@ -153,7 +163,7 @@ func prune(rows [][256]int32, fl []flags) *dfa {
 }
 
 // words is the automaton of a list of byte strings.
-func words(list []string) (*dfa, error) {
+func words(left *budget, list []string) (*dfa, error) {
 	type edge struct {
 		node int32
 		b    byte
@@ -174,7 +184,7 @@ func words(list []string) (*dfa, error) {
 		}
 		ends[node] = true
 	}
-	return explore(0, func(node int32, b byte) (int32, bool) {
+	return explore(left, 0, func(node int32, b byte) (int32, bool) {
 		to, ok := edges[edge{node, b}]
 		return to, ok
 	}, func(node int32) flags {

@@ -11,7 +11,7 @@ import (
 const (
 	maxThreads = 1024 // of a state
 	maxFrames  = 1 << 15
-	maxMasks   = 256
+	maxMasks   = 128
 )
 
 // Grammar is a compiled form of outputs. It is safe for concurrent use.

@@ -122,9 +122,9 @@ type numberState struct {
 }
 
 // dfa is the automaton of the range; nil if nothing is in it.
-func (r *numberRange) dfa() (*dfa, error) {
+func (r *numberRange) dfa(left *budget) (*dfa, error) {
 	free := !r.min.set && !r.max.set && r.multiple == 0 && !r.integer && r.digits >= maxFraction
-	return explore(numberState{}, func(s numberState, b byte) (numberState, bool) { return r.step(s, b, free) }, func(s numberState) flags {
+	return explore(left, numberState{}, func(s numberState, b byte) (numberState, bool) { return r.step(s, b, free) }, func(s numberState) flags {
 		if r.in(s) {
 			return accepts
 		}

@@ -114,7 +114,7 @@ func (b *builder) listed(list []property, others *node, next int32) (int32, erro
 		for i, p := range list {
 			taken[i] = p.name
 		}
-		names, err := nameDFA(b.without, taken)
+		names, err := nameDFA(&b.left, b.without, taken)
 		if err != nil {
 			return 0, others.fail("%v", err)
 		}
@@ -122,7 +122,6 @@ func (b *builder) listed(list []property, others *node, next int32) (int32, erro
 		if err != nil {
 			return 0, err
 		}
-		b.own(names)
 		member := func(next int32) int32 { return b.word(names, 0, -1, b.colon(b.call(rule, next))) }
 		more := b.later()
 		b.set(more, b.split(b.literal(",", b.space(member(more))), closing))

@@ -24,7 +24,7 @@ type stringForm struct {
 }
 
 // dfa is nil if no string has the form.
-func (f *stringForm) dfa() (*dfa, error) {
+func (f *stringForm) dfa(left *budget) (*dfa, error) {
 	p, err := newPattern(f.pattern)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (f *stringForm) dfa() (*dfa, error) {
 	if f.raw {
 		first.phase = opened
 	}
-	d, err := explore(first, w.step, w.flags)
+	d, err := explore(left, first, w.step, w.flags)
 	if err == nil {
 		err = p.err
 	}

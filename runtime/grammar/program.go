@@ -10,7 +10,7 @@ import (
 const MaxDepth = 48
 
 // maxInsts bounds a program.
-const maxInsts = 100_000
+const maxInsts = 50_000
 
 // never is the height of an instruction from which no end is reached.
 const never = math.MaxInt32
@@ -42,9 +42,9 @@ type inst struct {
 
 // program is built backwards: what comes after an instruction exists before it.
 type program struct {
-	insts  []inst
-	states int // of automata
-	err    error
+	insts []inst
+	left  budget // for automata
+	err   error
 }
 
 func (p *program) add(i inst) int32 {
@@ -105,16 +105,6 @@ func (p *program) word(d *dfa, min, max, next int32) int32 {
 		return p.nothing()
 	}
 	return p.add(inst{op: opWord, dfa: d, min: min, max: max, next: next})
-}
-
-// own counts the states of an automaton that was made for this program.
-func (p *program) own(d *dfa) *dfa {
-	if d != nil {
-		if p.states += len(d.flags); p.states > maxTotalStates {
-			p.fail(fmt.Errorf("is too large: its patterns take more than %d states", maxTotalStates))
-		}
-	}
-	return d
 }
 
 // measure computes the heights: the least fixed point. It reports whether the end can be reached from start.

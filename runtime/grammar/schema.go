@@ -69,6 +69,7 @@ func newBuilder(v *Vocab, args bool) *builder {
 	if args {
 		b.strings, b.without = v.args, valueMarkers
 	}
+	b.left = maxTotalStates
 	b.ret = b.add(inst{op: opReturn})
 	return b
 }
@@ -425,11 +426,11 @@ func (b *builder) number(n *node, integer bool, next int32) (int32, error) {
 	default:
 		return b.word(b.v.number, 0, -1, next), nil
 	}
-	d, err := r.dfa()
+	d, err := r.dfa(&b.left)
 	if err != nil {
 		return 0, n.fail("the number %v", err)
 	}
-	return b.word(b.own(d), 0, -1, next), nil
+	return b.word(d, 0, -1, next), nil
 }
 
 // numberFormats say how others store a number.
@@ -485,11 +486,11 @@ func (b *builder) text(n *node, raw bool, next int32) (int32, error) {
 		return b.word(b.strings, int32(least), int32(most), next), nil
 	}
 	s := stringForm{pattern: expr, min: least, max: most, without: b.without, raw: raw}
-	d, err := s.dfa()
+	d, err := s.dfa(&b.left)
 	if err != nil {
 		return 0, n.fail("the %v", err)
 	}
-	return b.word(b.own(d), 0, -1, next), nil
+	return b.word(d, 0, -1, next), nil
 }
 
 // textFormats are any text.
@@ -630,14 +631,14 @@ func (b *builder) fixed(n *node, f form, next int32) (int32, error) {
 		strings = append(strings, s)
 	}
 	if len(strings) > 0 {
-		d, err := words(strings)
+		d, err := words(&b.left, strings)
 		if err != nil {
 			return 0, n.fail("the enum %v", err)
 		}
 		if f == rawText {
 			d = d.followedBy(rawFollow)
 		}
-		alternatives = append(alternatives, b.word(b.own(d), 0, -1, next))
+		alternatives = append(alternatives, b.word(d, 0, -1, next))
 	}
 	return b.split(alternatives...), nil
 }

@@ -126,7 +126,7 @@ func (s textState) flags(json bool) flags {
 // stringDFA is a JSON string without the given spellings in its text as written.
 func stringDFA(without []string) *dfa {
 	f := newFinder(without)
-	d, _ := explore(textState{}, func(s textState, b byte) (textState, bool) { // far below the limit
+	d, _ := explore(nil, textState{}, func(s textState, b byte) (textState, bool) { // far below the limit
 		switch {
 		case s.phase == opening:
 			s.phase = opened
@@ -146,7 +146,7 @@ func stringDFA(without []string) *dfa {
 // plainDFA is text without the given spellings, which only the given bytes, or no text at all, may follow.
 func plainDFA(without []string, follow string) *dfa {
 	f := newFinder(without)
-	d, _ := explore(textState{phase: opened}, func(s textState, b byte) (textState, bool) { // far below the limit
+	d, _ := explore(nil, textState{phase: opened}, func(s textState, b byte) (textState, bool) { // far below the limit
 		if !f.step(&s.found, b) {
 			return s, false
 		}
@@ -274,7 +274,7 @@ func hexDigit(b byte) (uint8, bool) {
 }
 
 // nameDFA is a property name in quotes, without escapes or the given spellings, that is none of the taken ones.
-func nameDFA(without, taken []string) (*dfa, error) {
+func nameDFA(left *budget, without, taken []string) (*dfa, error) {
 	f := newFinder(without)
 	type edge struct {
 		node int32
@@ -297,7 +297,7 @@ func nameDFA(without, taken []string) (*dfa, error) {
 		textState
 		node int32 // 0: the name is none of those taken
 	}
-	return explore(state{node: 1}, func(s state, b byte) (state, bool) {
+	return explore(left, state{node: 1}, func(s state, b byte) (state, bool) {
 		switch {
 		case s.phase == opening:
 			s.phase = opened
@@ -317,7 +317,7 @@ func nameDFA(without, taken []string) (*dfa, error) {
 // spaceDFA is whitespace between JSON tokens, perhaps none: one space, or a newline with a limited indentation.
 func spaceDFA() *dfa {
 	const indent = 32
-	d, _ := explore(0, func(s int, b byte) (int, bool) {
+	d, _ := explore(nil, 0, func(s int, b byte) (int, bool) {
 		switch {
 		case s == 0 && b == ' ':
 			return indent + 2, true

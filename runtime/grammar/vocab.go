@@ -74,10 +74,10 @@ func NewVocab(t Tokenizer) (*Vocab, error) {
 	}
 	v.trie = newTrie(v.bytes)
 	v.json, v.args, v.space = stringDFA(contentMarkers), stringDFA(valueMarkers), spaceDFA()
-	v.name, _ = (&stringForm{pattern: `^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`, max: -1, without: valueMarkers, raw: true}).dfa()
+	v.name, _ = (&stringForm{pattern: `^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`, max: -1, without: valueMarkers, raw: true}).dfa(nil)
 	v.name.follow = nil
-	v.number, _ = (&numberRange{digits: maxFraction}).dfa() // far below the limit, like the next
-	v.integer, _ = (&numberRange{integer: true}).dfa()
+	v.number, _ = (&numberRange{digits: maxFraction}).dfa(nil) // far below the limit, like the next
+	v.integer, _ = (&numberRange{integer: true}).dfa(nil)
 	v.raw = plainDFA(valueMarkers, rawFollow)
 	v.free, v.mind = plainDFA(contentMarkers, rawFollow), plainDFA(contentMarkers, "")
 	return v, nil

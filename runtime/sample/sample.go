@@ -42,6 +42,18 @@ func (s *Sampler) History(prompt []int32) *History {
 // Next samples the token at a position from its row of logits [vocabulary], which it leaves unchanged; h counts the
 // tokens before it, nil for none. A NaN or +Inf among the logits is an error that names the token.
 func (s *Sampler) Next(logits []float32, h *History, choice, position int) (Choice, error) {
+	return s.next(logits, nil, h, choice, position)
+}
+
+// NextOf is Next among the tokens of a set, a bit for each id, as a Constraint gives it.
+func (s *Sampler) NextOf(set []uint64, logits []float32, h *History, choice, position int) (Choice, error) {
+	if set == nil {
+		set = []uint64{}
+	}
+	return s.next(logits, set, h, choice, position)
+}
+
+func (s *Sampler) next(logits []float32, set []uint64, h *History, choice, position int) (Choice, error) {
 	if err := check(logits); err != nil {
 		return Choice{}, fmt.Errorf("sampling position %d: %w", position, err)
 	}
@@ -53,6 +65,9 @@ func (s *Sampler) Next(logits []float32, h *History, choice, position int) (Choi
 		w.penalise(&s.p, h)
 	}
 	w.ban(s.p.Banned)
+	if set != nil {
+		w.keep(set)
+	}
 	top := w.best()
 	if top < 0 {
 		return Choice{}, fmt.Errorf("sampling position %d: %w", position, ErrNothingLeft)

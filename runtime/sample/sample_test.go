@@ -500,3 +500,37 @@ func BenchmarkNext(b *testing.B) {
 		})
 	}
 }
+
+func TestOnlyTokensOfTheSetAreSampled(t *testing.T) {
+	logits := make([]float32, 130)
+	for i := range logits {
+		logits[i] = float32(i)
+	}
+	for _, c := range []struct {
+		name string
+		set  []uint64
+		want int
+	}{
+		{"one", []uint64{1 << 7}, 7},
+		{"the best of several", []uint64{1 << 7, 1<<3 | 1}, 67},
+		{"all of the first words", []uint64{math.MaxUint64, math.MaxUint64}, 127},
+		{"all", []uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64}, 129},
+		{"none", nil, -1},
+		{"a banned one", []uint64{1 << 5}, -1},
+	} {
+		s, err := New(Params{TopP: 1, Banned: []int{5}, Logprobs: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.NextOf(c.set, logits, nil, 0, 0)
+		if c.want < 0 {
+			if !errors.Is(err, ErrNothingLeft) {
+				t.Errorf("%s: %+v (%v), want ErrNothingLeft", c.name, got, err)
+			}
+			continue
+		}
+		if err != nil || got.ID != c.want || got.Logprob != Logprob(logits, c.want) {
+			t.Errorf("%s: %+v (%v), want token %d with the model's own log-probability", c.name, got, err, c.want)
+		}
+	}
+}

@@ -34,7 +34,7 @@ const (
 var demoEngine = sync.OnceValues(func() (*engine.Instance, error) {
 	fsys, _ := demo.FS()
 	return engine.Open(engine.Source{FS: fsys}, engine.Setup{
-		Backend: ced.CPU, Context: contextSize, Slots: slots, Chunk: 64, Outputs: 64 + slots, NoSelfTest: true,
+		Backend: ced.CPU, Threads: 1, Context: contextSize, Slots: slots, Chunk: 64, Outputs: 64 + slots, NoSelfTest: true,
 	})
 })
 

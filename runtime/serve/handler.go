@@ -93,6 +93,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		named = c.ID
 	}
 	rec.Header().Set("X-Request-Id", named)
+	rec.Header().Set("Request-Id", named) // as Anthropic's clients read it
 	rec.Header().Set("X-Content-Type-Options", "nosniff")
 	name := "none"
 	var err error

@@ -1,14 +1,18 @@
 package serve_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"cedrun/runtime/model"
 	"cedrun/runtime/prompt"
@@ -79,6 +83,48 @@ func TestConcurrentRequestsEqualTheirLoneRuns(t *testing.T) {
 			t.Errorf("%s %v:\nalone    %v\ntogether %v", path, body, alone[i], together[i])
 		}
 	}
+}
+
+// Clients that leave at any moment change nothing for the others, and leave nothing behind.
+func TestClientsThatLeaveChangeNothingForTheOthers(t *testing.T) {
+	s := start(t, setup{})
+	const all = 24
+	var alone, together [all]any
+	for i := 0; i < all; i += 2 {
+		path, body := mixed(i)
+		alone[i] = anonymous(s.must(path, body))
+	}
+	s.Client().CloseIdleConnections()
+	before := runtime.NumGoroutine()
+	var wait sync.WaitGroup
+	for i := range all {
+		wait.Go(func() {
+			path, body := mixed(i)
+			if i%2 == 0 {
+				if code, o := s.call(path, body); code == 200 {
+					together[i] = anonymous(o)
+				}
+				return
+			}
+			r := rand.New(rand.NewPCG(3, uint64(i)))
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(200))*time.Millisecond)
+			defer cancel()
+			if resp := s.send(ctx, path, merged(body, object{"stream": r.IntN(2) == 0})); resp != nil {
+				_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, int64(r.IntN(2000))))
+				cancel()
+				resp.Body.Close()
+			}
+		})
+	}
+	wait.Wait()
+	for i := 0; i < all; i += 2 {
+		if !reflect.DeepEqual(alone[i], together[i]) {
+			path, body := mixed(i)
+			t.Errorf("%s %v:\nalone    %v\ntogether %v", path, body, alone[i], together[i])
+		}
+	}
+	until(t, "an idle server", func() bool { _, o := s.call("/ready", nil); return number(o, "running")+number(o, "waiting") == 0 })
+	until(t, "as many goroutines as before", func() bool { s.Client().CloseIdleConnections(); return runtime.NumGoroutine() <= before })
 }
 
 // Wherever a stop string begins and ends among the tokens, nothing of it is shown, streamed or not.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -54,12 +55,12 @@ func (e *Error) Head(h http.Header) {
 	}
 }
 
-// Clip shortens what a client sent for a message.
+// Clip shortens what a client sent for a message: one line of valid text.
 func Clip(s string) string {
 	const most = 80
-	runes := []rune(s)
+	runes := []rune(strings.Join(strings.Fields(s), " "))
 	if len(runes) <= most {
-		return s
+		return string(runes)
 	}
 	return string(runes[:most]) + "…"
 }

@@ -25,6 +25,7 @@ func TestFieldsNameTheFirstThingThatIsWrong(t *testing.T) {
 		{`{"t":["a","b","c"]}`, "t has 3 strings; at most 2"},
 		{`{"t":[""]}`, "t has an empty string"},
 		{`{"s":1` + strings.Repeat(" ", 10) + `}`, "s must be a string"},
+		{"{\"s\":[1,\n\t2,\"\xff\"]}", "s must be a string, not [1, 2,\"\uFFFD\"]"},
 		{``, "the request has no body: send a JSON object"},
 		{`{"s":`, "the body is not JSON"},
 		{`"x"`, "the body must be a JSON object"},

@@ -6,8 +6,6 @@ import (
 	"math"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"cedrun/runtime/residency"
 )
 
@@ -20,15 +18,12 @@ func (c *Checkpoint) mapShards() error {
 			c.unmapShards()
 			return fmt.Errorf("map %s: %d bytes exceed the address space", s.name, s.size)
 		}
-		data, err := unix.Mmap(int(s.file.Fd()), 0, int(s.size), unix.PROT_READ, unix.MAP_SHARED)
+		data, err := residency.Map(s.file, int(s.size), c.opts.HugePages)
 		if err != nil {
 			c.unmapShards()
 			return fmt.Errorf("map %s: %w", s.name, err)
 		}
 		s.data, s.mapped = data, true
-		if c.opts.HugePages {
-			residency.ReadHuge(data)
-		}
 	}
 	for i := range c.tensors {
 		if t := &c.tensors[i]; isTable(t.Name) {
@@ -50,7 +45,7 @@ func (c *Checkpoint) unmapShards() error {
 		if !s.mapped {
 			continue
 		}
-		if err := unix.Munmap(s.data); err != nil {
+		if err := residency.Unmap(s.data); err != nil {
 			errs = append(errs, fmt.Errorf("unmap %s: %w", s.name, err))
 		}
 		s.data, s.mapped = nil, false

@@ -87,6 +87,16 @@ func toolFunction(raw json.RawMessage) (value, error) {
 	return function, nil
 }
 
+// ToolName is the name by which the model knows a tool: that of its function, with its namespace before it.
+func ToolName(tool json.RawMessage) (string, error) {
+	function, err := toolFunction(tool)
+	if err != nil {
+		return "", err
+	}
+	name, _ := function.get("name")
+	return name.text, nil
+}
+
 func toolNamespace(tool, function value) (name, description string, err error) {
 	for _, holder := range []value{tool, function} {
 		space, ok := holder.get("namespace")

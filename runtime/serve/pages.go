@@ -90,8 +90,8 @@ func newModel(m *job.Model) model {
 		Aliases: append([]string{}, m.Names[1:]...), Degraded: append([]string{}, m.Degraded...),
 		Capabilities: capabilities{
 			Endpoints: []string{"chat.completions", "completions", "responses", "messages", "tokenize"}, Input: []string{"text"},
-			Thinking: true, ThinkingDefault: m.Thinking, Tools: true, ToolChoice: []string{"auto", "none", "required (without thinking)", "named (without thinking)"},
-			FIM: fim, TopLogprobs: engine.MaxTopLogprobs, PromptLogprobs: m.Scoring, Stops: sample.MaxStops, ResponseFormat: []string{"text"},
+			Thinking: true, ThinkingDefault: m.Thinking, Tools: true, ToolChoice: []string{"auto", "none", "required", "named"},
+			FIM: fim, TopLogprobs: engine.MaxTopLogprobs, PromptLogprobs: m.Scoring, Stops: sample.MaxStops, ResponseFormat: []string{"text", "json_object", "json_schema"},
 			Prefill: m.Prefill.String(), Cache: string(m.Cache),
 		},
 	}

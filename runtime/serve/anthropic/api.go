@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"cedrun/runtime/grammar"
 	"cedrun/runtime/prompt"
 	"cedrun/runtime/sample"
 	"cedrun/runtime/serve/job"
@@ -84,17 +85,16 @@ func (a *API) decode(body []byte, counting bool) (q request, err error) {
 	q.Cache, q.Caller = m.ReadCache(f)
 	q.Stops = f.Strings("stop_sequences", sample.MaxStops)
 	f.Bool("stream", &q.stream)
+	var form job.Form
 	thinking := m.DefaultThinking()
 	if c := f.Object("output_config"); c != nil {
 		thinking.ReadEffort(c, "effort")
-		if format := c.Object("format"); format != nil {
-			c.FailWith(wire.Unsupported("output_config.format", "output_config.format needs constrained decoding, which this build does not have yet"))
-		}
+		readFormat(c, &form)
 	}
 	thinking.ReadSwitch(f, "thinking")
 	o := prompt.Options{Thinking: thinking.On, Effort: thinking.Effort, Keep: thinking.Keep}
 	names := readTools(f, &o)
-	readToolChoice(f, &o, names)
+	readToolChoice(f, &o, &form, names)
 	messages := readMessages(f)
 	f.Ignore("metadata", "service_tier", "inference_geo", "cache_control", "context_management")
 	for _, name := range []string{"container", "mcp_servers"} {
@@ -105,9 +105,32 @@ func (a *API) decode(body []byte, counting bool) (q request, err error) {
 	if err := f.Err(a.Strict); err != nil {
 		return q, err
 	}
+	if err := form.Demand(&o); err != nil {
+		return q, err
+	}
 	ids, start, err := m.Conversation(messages, o)
+	if err != nil {
+		return q, err
+	}
 	q.Prompts, q.Start = [][]int32{ids}, start
+	q.Grammar, err = m.Grammar(&form, &o, start)
 	return q, err
+}
+
+// readFormat reads the schema of the text.
+func readFormat(f *wire.Fields, form *job.Form) {
+	o := f.Object("format")
+	if o == nil {
+		return
+	}
+	kind := ""
+	if o.String("type", &kind); kind != "json_schema" {
+		o.Fail("type", "must be json_schema, not %q", wire.Clip(kind))
+	}
+	if form.Schema = o.Raw("schema"); form.Schema == nil {
+		o.Fail("schema", "is missing")
+	}
+	form.Format, form.At = grammar.Schema, o.Name("schema")
 }
 
 // claude reports a name of the models that clients of this dialect ask for.
@@ -130,12 +153,14 @@ func readTools(f *wire.Fields, o *prompt.Options) map[string]bool {
 		if !t.String("name", &name) || name == "" {
 			t.Fail("name", "is missing")
 		}
-		if names[name] {
+		if _, twice := names[name]; twice {
 			t.Fail("name", "is given to two tools: %q", wire.Clip(name))
 		}
-		names[name] = true
+		strict := false
+		t.Bool("strict", &strict)
+		names[name] = strict
 		t.String("description", &description)
-		t.Ignore("cache_control", "strict", "eager_input_streaming", "input_examples", "defer_loading", "allowed_callers")
+		t.Ignore("cache_control", "eager_input_streaming", "input_examples", "defer_loading", "allowed_callers")
 		tool, err := job.FunctionTool(name, description, t.Raw("input_schema"))
 		if err != nil {
 			t.FailWith(err)
@@ -145,14 +170,15 @@ func readTools(f *wire.Fields, o *prompt.Options) map[string]bool {
 	return names
 }
 
-func readToolChoice(f *wire.Fields, o *prompt.Options, names map[string]bool) {
+func readToolChoice(f *wire.Fields, o *prompt.Options, form *job.Form, names map[string]bool) {
+	form.Strict = names
 	c := f.Object("tool_choice")
 	if c == nil {
 		return
 	}
 	kind, name := "", ""
 	c.String("type", &kind)
-	c.Ignore("disable_parallel_tool_use")
+	c.Bool("disable_parallel_tool_use", &form.One)
 	switch kind {
 	case "auto":
 		return
@@ -164,17 +190,15 @@ func readToolChoice(f *wire.Fields, o *prompt.Options, names map[string]bool) {
 			f.Fail("tool_choice", "is any, and there are no tools")
 		}
 	case "tool":
-		if c.String("name", &name); !names[name] {
+		c.String("name", &name)
+		if _, known := names[name]; !known {
 			c.Fail("name", "%q is not among the tools", wire.Clip(name))
 		}
 	default:
 		c.Fail("type", "must be auto, any, tool or none, not %q", wire.Clip(kind))
 		return
 	}
-	if o.Thinking {
-		f.FailWith(wire.Unsupported("tool_choice", "Thinking mode does not support this tool_choice: send thinking of type disabled, or use auto"))
-	}
-	o.RequireTool, o.ToolName = true, name
+	form.Require, form.Name = true, name
 }
 
 // readMessages reads system and messages.

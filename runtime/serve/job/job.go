@@ -281,6 +281,9 @@ func (j *Job) request(c *choice) engine.Request {
 		Stop:      []int32{m.EOS},
 		OnPrefill: func(done, _ int) { c.done.Store(int64(done)) },
 	}
+	if s.Grammar != nil {
+		req.Constraint = s.Grammar.Start()
+	}
 	req.OnAdmit = func(reused int) {
 		c.reused, c.start = reused, time.Now()
 		c.placed.Store(true)

@@ -72,6 +72,8 @@ type Model struct {
 	Prefill   model.Prefill
 	Cache     Cache
 	Scoring   bool // log-probabilities of prompt tokens can be had
+
+	forms forms
 }
 
 // ID is the model's name in responses.

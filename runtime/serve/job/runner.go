@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"cedrun/runtime/engine"
+	"cedrun/runtime/grammar"
 	"cedrun/runtime/prompt"
 	"cedrun/runtime/sample"
 	"cedrun/runtime/serve/metrics"
@@ -29,6 +30,7 @@ type Spec struct {
 	Choices   int          // texts per prompt; 0 = 1
 	MaxTokens int          // per text; below 0 = the default
 	Stops     []string
+	Grammar   *grammar.Grammar // of the texts; nil: any
 	Sampling  sample.Params
 	Top       int  // with Sampling.Logprobs: alternatives per token
 	Score     bool // log-probabilities of the prompts' tokens as well

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cedrun/runtime/engine"
+	"cedrun/runtime/grammar"
 	"cedrun/runtime/prompt"
 	"cedrun/runtime/sample"
 	"cedrun/runtime/serve/job"
@@ -119,25 +120,36 @@ func (a *API) common(f *wire.Fields) (s job.Spec) {
 // owner is whose conversations a call may continue: the caller's, apart by what it gave to set them apart.
 func owner(c *wire.Call, salt string) string { return c.Caller + "\x00" + salt }
 
-// readFormat refuses formats that need constrained decoding. It is the one place that will hand a grammar to the sampler.
-func readFormat(f *wire.Fields, name string) {
+// readFormat reads the format of the content; nested says that the schema is within "json_schema", as in chat completions.
+func readFormat(f *wire.Fields, name string, nested bool, form *job.Form) {
 	o := f.Object(name)
 	if o == nil {
 		return
 	}
 	kind := ""
 	o.String("type", &kind)
-	o.Ignore("json_schema", "schema", "name", "strict", "description")
 	switch kind {
 	case "text", "":
-	case "json_object", "json_schema":
-		f.FailWith(wire.Unsupported(f.Name(name), "%s of type %s needs constrained decoding, which this build does not have yet: use text and ask for JSON in the prompt", f.Name(name), kind))
+	case "json_object":
+		form.Format, form.At = grammar.Object, f.Name(name)
+	case "json_schema":
+		if nested {
+			if o = o.Object("json_schema"); o == nil {
+				f.Fail(name, "of type json_schema needs json_schema, an object with the schema")
+				return
+			}
+		}
+		if form.Schema = o.Raw("schema"); form.Schema == nil {
+			o.Fail("schema", "is missing")
+		}
+		o.Ignore("name", "strict", "description")
+		form.Format, form.At = grammar.Schema, o.Name("schema")
 	default:
 		o.Fail("type", "must be text, json_object or json_schema, not %q", wire.Clip(kind))
 	}
 }
 
-// readTools checks function tools and keeps them as the client wrote them. Names are unique.
+// readTools checks function tools and keeps them as the client wrote them. Names are unique; names tells which are strict.
 func readTools(f *wire.Fields) (tools []json.RawMessage, names map[string]bool) {
 	names = map[string]bool{}
 	for i, raw := range f.List("tools") {
@@ -157,14 +169,16 @@ func readTools(f *wire.Fields) (tools []json.RawMessage, names map[string]bool) 
 			t.Fail("function", "is missing")
 			return nil, names
 		}
-		fn.Ignore("description", "parameters", "strict", "namespace")
+		fn.Ignore("description", "parameters", "namespace")
+		strict := false
+		fn.Bool("strict", &strict)
 		if !fn.String("name", &name) || name == "" {
 			fn.Fail("name", "is missing")
 		}
-		if names[name] {
+		if _, twice := names[name]; twice {
 			fn.Fail("name", "is given to two tools: %q", wire.Clip(name))
 		}
-		names[name] = true
+		names[name] = strict
 		tools = append(tools, raw)
 	}
 	return tools, names
@@ -209,20 +223,20 @@ func readToolChoice(f *wire.Fields, nested bool) (t toolChoice) {
 	return t
 }
 
-// apply makes the prompt do what the choice says.
-func (t toolChoice) apply(f *wire.Fields, o *prompt.Options, names map[string]bool) {
+// apply makes the prompt and the form do what the choice says.
+func (t toolChoice) apply(f *wire.Fields, o *prompt.Options, form *job.Form, names map[string]bool) {
+	form.Strict = names
+	_, known := names[t.name]
 	switch {
 	case t.kind == "none":
 		o.Tools = nil
 	case t.kind != "required" && t.kind != "named":
 	case len(names) == 0:
 		f.Fail("tool_choice", "is %s, and there are no tools", t.kind)
-	case t.kind == "named" && !names[t.name]:
+	case t.kind == "named" && !known:
 		f.Fail("tool_choice", "names the function %q, which is not among the tools", wire.Clip(t.name))
-	case o.Thinking:
-		f.FailWith(wire.Unsupported("tool_choice", "Thinking mode does not support this tool_choice: turn thinking off, or use auto"))
 	default:
-		o.RequireTool, o.ToolName = true, t.name
+		form.Require, form.Name = true, t.name
 	}
 }
 

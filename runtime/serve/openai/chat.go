@@ -62,8 +62,10 @@ func (a *API) decodeChat(body []byte) (q chatRequest, err error) {
 	o.Thinking, o.Effort, o.Keep = thinking.On, thinking.Effort, thinking.Keep
 	var names map[string]bool
 	o.Tools, names = readTools(f)
-	readToolChoice(f, true).apply(f, &o, names)
-	readFormat(f, "response_format")
+	var form job.Form
+	readToolChoice(f, true).apply(f, &o, &form, names)
+	readFormat(f, "response_format", true, &form)
+	readParallel(f, "parallel_tool_calls", &form)
 	q.Stops = f.Strings("stop", sample.MaxStops)
 	f.Int("n", &q.Choices, 1, maxChoices)
 	readLimit(f, &q.Spec, "max_tokens", "max_completion_tokens")
@@ -75,7 +77,7 @@ func (a *API) decodeChat(body []byte) (q chatRequest, err error) {
 	show := true
 	f.Bool("include_reasoning", &show)
 	q.hideReasoning = !show
-	f.Ignore("parallel_tool_calls", "prompt_cache_key", "verbosity", "prediction")
+	f.Ignore("prompt_cache_key", "verbosity", "prediction")
 	for _, name := range []string{"functions", "function_call", "audio", "web_search_options"} {
 		if f.Has(name) {
 			f.FailWith(wire.Unsupported(name, "%s is not possible here%s", name, map[bool]string{true: ": use tools and tool_choice"}[name[0] == 'f']))
@@ -87,9 +89,30 @@ func (a *API) decodeChat(body []byte) (q chatRequest, err error) {
 	if err := f.Err(a.Strict); err != nil {
 		return q, err
 	}
-	ids, start, err := a.Runner.Model.Conversation(messages, o)
-	q.Prompts, q.Start = [][]int32{ids}, start
+	err = a.render(&q.Spec, messages, o, &form)
 	return q, err
+}
+
+// render makes the prompt of a conversation and the grammar of its answers.
+func (a *API) render(s *job.Spec, messages []prompt.Message, o prompt.Options, form *job.Form) error {
+	if err := form.Demand(&o); err != nil {
+		return err
+	}
+	m := a.Runner.Model
+	ids, start, err := m.Conversation(messages, o)
+	if err != nil {
+		return err
+	}
+	s.Prompts, s.Start = [][]int32{ids}, start
+	s.Grammar, err = m.Grammar(form, &o, start)
+	return err
+}
+
+// readParallel reads whether several calls may be made.
+func readParallel(f *wire.Fields, name string, form *job.Form) {
+	several := true
+	f.Bool(name, &several)
+	form.One = !several
 }
 
 // readThinking reads the four ways to ask for reasoning, or none. "thinking" wins.

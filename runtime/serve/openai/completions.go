@@ -116,11 +116,13 @@ func (a *API) decodeCompletion(body []byte) (q completionRequest, err error) {
 		f.FailWith(wire.Unsupported("echo", "echo with logprobs: this server computes no log-probabilities of prompts"))
 	}
 	q.stream, q.usage = readStream(f)
-	readFormat(f, "response_format")
+	var form job.Form
+	readFormat(f, "response_format", true, &form)
 	if err := f.Err(a.Strict); err != nil {
 		return q, err
 	}
-	return q, nil
+	q.Grammar, err = a.Runner.Model.Grammar(&form, &prompt.Options{}, prompt.Start{})
+	return q, err
 }
 
 // readPrompts reads a text, a list of texts, a list of token ids or a list of such lists. A text gets a BOS and is text

@@ -63,9 +63,11 @@ func (a *API) decodeResponse(body []byte) (q responseRequest, err error) {
 	o := prompt.Options{Thinking: q.thinking.On, Effort: q.thinking.Effort, Keep: q.thinking.Keep}
 	var names map[string]bool
 	o.Tools, names = readFlatTools(f)
-	readToolChoice(f, false).apply(f, &o, names)
+	var form job.Form
+	readToolChoice(f, false).apply(f, &o, &form, names)
+	readParallel(f, "parallel_tool_calls", &form)
 	if t := f.Object("text"); t != nil {
-		readFormat(t, "format")
+		readFormat(t, "format", false, &form)
 		t.Ignore("verbosity")
 	}
 	var instructions string
@@ -78,7 +80,7 @@ func (a *API) decodeResponse(body []byte) (q responseRequest, err error) {
 	if o := f.Object("stream_options"); o != nil {
 		o.Ignore("include_obfuscation")
 	}
-	f.Ignore("parallel_tool_calls", "truncation", "include", "prompt_cache_key", "max_tool_calls")
+	f.Ignore("truncation", "include", "prompt_cache_key", "max_tool_calls")
 	for _, name := range []string{"previous_response_id", "conversation", "prompt"} {
 		if f.Has(name) {
 			f.FailWith(wire.Unsupported(name, "%s: this server keeps no responses; send the whole conversation as input", name))
@@ -92,15 +94,17 @@ func (a *API) decodeResponse(body []byte) (q responseRequest, err error) {
 		f.FailWith(wire.Unsupported("top_logprobs", "top_logprobs: responses carry no log-probabilities here; chat completions do"))
 	}
 	q.show(f)
+	q.shown.Text.Format.Type = [...]string{"text", "json_object", "json_schema"}[form.Format]
 	if err := f.Err(a.Strict); err != nil {
 		return q, err
 	}
-	ids, start, err := a.Runner.Model.Conversation(messages, o)
-	if err != nil {
+	if err := a.render(&q.Spec, messages, o, &form); err != nil {
 		e := wire.AsError(err)
+		if e.Param != "messages" {
+			return q, e
+		}
 		return q, &wire.Error{Status: e.Status, Code: e.Code, Param: "input", Message: strings.Replace(e.Message, "messages:", "input:", 1)}
 	}
-	q.Prompts, q.Start = [][]int32{ids}, start
 	return q, nil
 }
 
@@ -116,7 +120,6 @@ func (q *responseRequest) show(f *wire.Fields) {
 	s.Metadata, s.ToolChoice, s.Tools = or("metadata", "{}"), or("tool_choice", `"auto"`), or("tools", "[]")
 	s.Temperature, s.TopP = q.Sampling.Temperature, q.Sampling.TopP
 	s.Parallel, s.Truncation = true, "disabled"
-	s.Text.Format.Type = "text"
 	effort := "none"
 	if q.thinking.On {
 		switch n := q.thinking.Effort; n {
@@ -147,14 +150,15 @@ func readFlatTools(f *wire.Fields) (tools []json.RawMessage, names map[string]bo
 			t.FailWith(wire.Unsupported(t.Name("type"), "%s: tools of type %q are not possible here, only functions", t.Name("type"), wire.Clip(kind)))
 			return nil, names
 		}
-		t.Ignore("strict")
+		strict := false
+		t.Bool("strict", &strict)
 		if !t.String("name", &name) || name == "" {
 			t.Fail("name", "is missing")
 		}
-		if names[name] {
+		if _, twice := names[name]; twice {
 			t.Fail("name", "is given to two tools: %q", wire.Clip(name))
 		}
-		names[name] = true
+		names[name] = strict
 		t.String("description", &description)
 		tool, err := job.FunctionTool(name, description, t.Raw("parameters"))
 		if err != nil {

@@ -5,6 +5,9 @@
 #include <string>
 
 #include "internal.h"
+#if CED_WIDE
+#include <immintrin.h>
+#endif
 
 namespace ced {
 namespace {
@@ -24,10 +27,44 @@ const Isa *find(const char *name) {
   return nullptr;
 }
 
+#if CED_WIDE
+// Whether VDPBF16PS multiplies faster than the f32 multiply-add, which does half the work: some cores split it. A few
+// microseconds of each, the best of several, since the first ones wake the vector units.
+typedef int64_t Ticks;
+template <class Step>
+__attribute__((always_inline)) inline Ticks ticks(Step step) {
+  Ticks best = INT64_MAX;
+  for (int round = 0; round < 8; round++) {
+    const auto begin = __builtin_ia32_rdtsc();
+    for (int i = 0; i < 64; i++) step();
+    const auto spent = static_cast<Ticks>(__builtin_ia32_rdtsc() - begin);
+    best = spent < best ? spent : best;
+  }
+  return best;
+}
+
+CED_AVX512_BF16 bool bf16_is_faster() {
+  __m512 a[12] = {};
+  const __m512i one = _mm512_set1_epi32(0x3F803F80);
+  const Ticks fma = ticks([&]() CED_AVX512_BF16 {
+    for (auto &v : a) v = _mm512_fmadd_ps(v, (__m512)one, (__m512)one);
+    for (auto &v : a) __asm__ volatile("" : "+v"(v));
+  });
+  const Ticks dot = ticks([&]() CED_AVX512_BF16 {
+    for (auto &v : a) v = _mm512_dpbf16_ps(v, (__m512bh)one, (__m512bh)one);
+    for (auto &v : a) __asm__ volatile("" : "+v"(v));
+  });
+  return 10 * dot < 18 * fma;
+}
+#endif
+
 Isa best() {
   Isa isa = Isa::kPlain;
   for (const Isa i : kAll)
     if (isa_supported(i)) isa = i;
+#if CED_WIDE
+  if (isa == Isa::kAvx512Bf16 && !bf16_is_faster()) isa = Isa::kAvx512;
+#endif
   return isa;
 }
 

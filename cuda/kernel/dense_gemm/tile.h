@@ -23,7 +23,7 @@ typedef float GemmSums[kTileRows][kTileWeights];
 
 // sums[r][i] = weight row w[i] times activation row x[r], each of k elements, for i < count and r < rows; the rest of
 // sums is undefined. k is a multiple of 32 when the activations are FP8. Consecutive FP8 weight rows that share their
-// scales are best passed with equal pointers. Uses up to 1.5 MB of stack.
+// scales are best passed with equal pointers. Uses about 1 MB of stack.
 void gemm_tile(Isa isa, ced_format x_format, ced_format w_format, uint32_t k, const GemmRow *w, int count,
                const GemmRow *x, int rows, GemmSums sums);
 

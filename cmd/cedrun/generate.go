@@ -38,6 +38,7 @@ func generateCommand(con *console) *cli.Command {
 				prefillFlag(model.Replay.String(), "replay"),
 			}, engineFlags(),
 			[]cli.Flag{
+				stringFlag(groupOutput, "json-schema", "", "write JSON of the schema in `FILE` and nothing else, after the reasoning if there is any; - is stdin"),
 				boolFlag(groupOutput, "stats", "print tokens, seconds and active parameters of prefill and decode"),
 				intFlag(groupOutput, "logprobs", 0, 0, "none", "with --json: log-probabilities of the tokens, and of the `N` most likely ones at each place"),
 			},
@@ -83,6 +84,10 @@ func (con *console) generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	form, err := con.readForm(c, ask)
+	if err != nil {
+		return err
+	}
 	f, err := con.openFiles(c)
 	if err != nil {
 		return err
@@ -91,6 +96,9 @@ func (con *console) generate(c *cli.Context) error {
 		Prefill: mode, Sampling: params, TopLogprobs: c.Int("logprobs"), Stop: []int32{int32(f.Config.EOS)},
 	}}
 	setup, err := w.prepare(c, f, ask)
+	if err == nil && form != nil {
+		w.req.Constraint, err = form.constraint(f, w.input)
+	}
 	if err != nil {
 		return closing(f, err)
 	}

@@ -121,13 +121,13 @@ func (b *builder) content(o *Output, end int32) (int32, error) {
 	case Object:
 		return b.mapOf(b.strings, 0, -1, func(next int32) int32 { return b.call(b.anyRule(), next) }, end), nil
 	case Schema:
-		return b.root1(o.Schema, func(root *node) (int32, error) { return b.value(root, whole, end) })
+		return b.within(o.Schema, func(root *node) (int32, error) { return b.value(root, whole, end) })
 	}
 	return b.word(b.v.free, 0, -1, end), nil
 }
 
-// root1 compiles within a schema of its own.
-func (b *builder) root1(schema []byte, compile func(*node) (int32, error)) (int32, error) {
+// within compiles within a schema of its own.
+func (b *builder) within(schema []byte, compile func(*node) (int32, error)) (int32, error) {
 	root, err := parse(schema)
 	if err != nil {
 		return 0, err
@@ -197,7 +197,7 @@ func (b *builder) tool(t Tool, next int32) (int32, error) {
 	if t.Parameters != nil {
 		args := &builder{program: b.program, v: b.v, strings: b.v.args, without: valueMarkers, rules: map[ruleKey]int32{}, any: -1}
 		args.ret = args.add(inst{op: opReturn})
-		pc, err := args.root1(t.Parameters, func(root *node) (int32, error) { return args.arguments(root, closing) })
+		pc, err := args.within(t.Parameters, func(root *node) (int32, error) { return args.arguments(root, closing) })
 		if err == nil && args.err == nil && pc >= 0 {
 			b.program = args.program
 			return pc, nil

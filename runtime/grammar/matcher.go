@@ -258,7 +258,7 @@ func (g *Grammar) maskOf(state []thread, ended bool) []uint64 {
 
 // key names a state; characters that no token can exhaust count as many.
 func (g *Grammar) key(state []thread) string {
-	most := int32(g.vocab.trie.longest())
+	most := int32(g.vocab.trie.most)
 	key := make([]byte, 0, 20*len(state))
 	for _, t := range state {
 		id := uint32(0)

@@ -477,7 +477,14 @@ func (b *builder) text(n *node, raw bool, next int32) (int32, error) {
 		case expr != "":
 			return 0, v.fail("format and pattern together are not supported")
 		}
-		expr = "^(?:" + f + ")$"
+		if least == 0 && most < 0 {
+			d, err := b.format(v.text, raw)
+			if err != nil {
+				return 0, v.fail("%v", err)
+			}
+			return b.word(d, 0, -1, next), nil
+		}
+		expr = entire(f)
 	}
 	if expr == "" {
 		if raw {
@@ -491,6 +498,25 @@ func (b *builder) text(n *node, raw bool, next int32) (int32, error) {
 		return 0, n.fail("the %v", err)
 	}
 	return b.word(d, 0, -1, next), nil
+}
+
+// entire is a pattern that the whole text must match.
+func entire(pattern string) string { return "^(?:" + pattern + ")$" }
+
+// format is the automaton of a format, which all grammars share.
+func (b *builder) format(name string, raw bool) (*dfa, error) {
+	k := formatKey{name, raw, b.strings == b.v.args}
+	b.v.mu.Lock()
+	defer b.v.mu.Unlock()
+	if d := b.v.formats[k]; d != nil {
+		return d, nil
+	}
+	s := stringForm{pattern: entire(formats[name]), max: -1, without: b.without, raw: raw}
+	d, err := s.dfa(nil)
+	if err == nil {
+		b.v.formats[k] = d
+	}
+	return d, err
 }
 
 // textFormats are any text.

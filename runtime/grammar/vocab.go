@@ -30,8 +30,15 @@ type Vocab struct {
 	name            *dfa // names of parameters, without quotes
 	raw, free, mind *dfa // text: tool arguments as is, content before calls, reasoning
 
-	mu    sync.Mutex
-	inner map[innerKey]*inner
+	mu      sync.Mutex
+	inner   map[innerKey]*inner
+	formats map[formatKey]*dfa
+}
+
+// formatKey names the automaton of a format.
+type formatKey struct {
+	format    string
+	raw, args bool
 }
 
 // symbols are the ids of control tokens; -1 where the vocabulary lacks one.
@@ -48,7 +55,7 @@ const rawFollow = "<"
 
 // NewVocab prepares the vocabulary, which takes some tenths of a second for a large one.
 func NewVocab(t Tokenizer) (*Vocab, error) {
-	v := &Vocab{size: t.VocabSize(), bytes: make([]string, t.VocabSize()), inner: map[innerKey]*inner{}}
+	v := &Vocab{size: t.VocabSize(), bytes: make([]string, t.VocabSize()), inner: map[innerKey]*inner{}, formats: map[formatKey]*dfa{}}
 	single := 0
 	for id := range v.bytes {
 		if t.IsAdded(id) {
@@ -93,6 +100,7 @@ type trie struct {
 	depth []uint16
 	first []int32 // into ids: tokens of node n are ids[first[n]:first[n+1]]
 	ids   []int32
+	most  int // bytes of the longest token, plus one
 }
 
 func newTrie(tokens []string) trie {
@@ -128,11 +136,9 @@ func newTrie(tokens []string) trie {
 		t.end[node] = int32(len(t.b))
 	}
 	t.first = append(t.first, int32(len(t.ids)))
+	t.most = int(slices.Max(t.depth)) + 1
 	return t
 }
-
-// longest is the number of bytes of the longest token, plus one.
-func (t *trie) longest() int { return int(slices.Max(t.depth)) + 1 }
 
 // allow sets the bits of a node's tokens.
 func (t *trie) allow(mask []uint64, node int32) {
@@ -158,7 +164,7 @@ type innerKey struct {
 const maxInner = 1024
 
 func (v *Vocab) within(k innerKey) *inner {
-	most := int32(v.trie.longest())
+	most := int32(v.trie.most)
 	k.min = min(k.min, most)
 	if k.max >= most {
 		k.max = -1 // no token is so long
@@ -179,7 +185,7 @@ func (v *Vocab) within(k innerKey) *inner {
 func (v *Vocab) walk(k innerKey) *inner {
 	t := &v.trie
 	in := &inner{mask: make([]uint64, v.Words())}
-	stack := make([]word, t.longest()+1)
+	stack := make([]word, t.most+1)
 	stack[0] = word{k.state, k.min, k.max}
 	n := int32(len(t.b))
 	for node := int32(1); node < n; {

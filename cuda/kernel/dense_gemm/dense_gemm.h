@@ -8,7 +8,7 @@ namespace ced {
 
 // Canonical: quantised linears round each 32-block to f32 and add blocks in f32; the others sum in f64.
 void dense_gemm_ref(ced_stream *s, const ced_dense_gemm_args &a);
-// Scales multiplied into the elements, then f32 sums in 16 lanes over all of k.
+// Scales multiplied into the elements, then f32 sums in the order of tile.h over all of k.
 void dense_gemm_cpu(ced_stream *s, const ced_dense_gemm_args &a);
 
 }  // namespace ced

@@ -3,6 +3,7 @@ package grammar
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -63,13 +64,26 @@ func reads(g *Grammar, s string) (n int, complete bool) {
 // judge is an independent validator of a schema.
 func judge(t testing.TB, schema string) func(doc string) error {
 	t.Helper()
+	return judged(schema)
+}
+
+func judged(schema string) func(doc string) error {
+	broken := func(err error) func(string) error {
+		return func(string) error { return fmt.Errorf("the schema: %w", err) }
+	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	parsed := must[any](t)(jsonschema.UnmarshalJSON(strings.NewReader(schema)))
-	if err := c.AddResource("schema.json", parsed); err != nil {
-		t.Fatal(err)
+	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
+	if err != nil {
+		return broken(err)
 	}
-	s := must[*jsonschema.Schema](t)(c.Compile("schema.json"))
+	if err := c.AddResource("schema.json", parsed); err != nil {
+		return broken(err)
+	}
+	s, err := c.Compile("schema.json")
+	if err != nil {
+		return broken(err)
+	}
 	return func(doc string) error {
 		if !json.Valid([]byte(doc)) {
 			return errNotJSON

@@ -182,11 +182,12 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
 // Scales of FP8 weights over kUnit; false if a weight times its scale may not be exact.
 template <class S>
 inline bool fp8_factors(const uint8_t *scales, uint32_t blocks, float *factors) {
+  bool rare = false;
   for (uint32_t b = 0; b < blocks; b++) {
-    if (scales[b] < 27 || scales[b] > 227) return false;  // 2^-100 .. 2^100
-    factors[b] = e8m0_to_f32(scales[b]) / S::kUnit;
+    rare = rare | (scales[b] < 27) | (scales[b] > 227);  // 2^-100 .. 2^100
+    factors[b] = f32_of(static_cast<uint32_t>(scales[b]) << 23) * (1 / S::kUnit);
   }
-  return true;
+  return !rare;
 }
 
 // x times the factors; false if that is not exact.
@@ -194,10 +195,13 @@ template <class S>
 inline bool scale_panel(const float *factors, uint32_t blocks, const float *x, float *out) {
   typedef typename S::V V;
   bool exact = true;
-  for (uint32_t k = 0; k < 32 * blocks; k += S::kWidth) {
-    const V u = S::load(x + k), v = S::mul(u, S::of(factors[k / 32]));
-    S::store(out + k, v);
-    exact = exact & S::equal(S::mul(v, S::of(1 / factors[k / 32])), u);
+  for (uint32_t b = 0; b < blocks; b++) {
+    const V factor = S::of(factors[b]), inverse = S::of(f32_of((254u << 23) - f32_bits(factors[b])));
+    for (uint32_t k = 32 * b; k < 32 * b + 32; k += S::kWidth) {
+      const V u = S::load(x + k), v = S::mul(u, factor);
+      S::store(out + k, v);
+      exact = exact & S::equal(S::mul(v, inverse), u);
+    }
   }
   return exact;
 }
@@ -216,7 +220,9 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
   typename S::Seen seen = S::nothing_seen();
   Strip<N, R> t;
   t.factors = factors, t.stride = kMost;
-  t.ahead = padded <= kMost ? kAhead : static_cast<size_t>(k) * bytes32(wf) / 16;  // two rows
+  const size_t bytes = static_cast<size_t>(k) * bytes32(wf) / 32;  // of a weight row
+  const bool small = wf == CED_FP8 && bytes <= 1024;               // 32 rows that share their scales
+  t.ahead = padded > kMost ? 2 * bytes : small ? 32 * bytes : kAhead;
   for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
     const uint32_t left = padded - k0, depth = left < kMost ? left : kMost;
     const uint32_t blocks = (k0 + depth) / 32 <= whole ? depth / 32 : whole - k0 / 32;

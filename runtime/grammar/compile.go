@@ -75,7 +75,7 @@ const maxTools = 256
 
 // Compile makes the grammar of outputs. Errors about a schema are of type *Error, perhaps wrapped with the tool's name.
 func (v *Vocab) Compile(o Output) (*Grammar, error) {
-	b := newBuilder(v, false)
+	b := newBuilder(v, program{left: maxTotalStates}, false)
 	end := b.add(inst{op: opEnd})
 	content, err := b.content(&o, end)
 	if err != nil {
@@ -195,8 +195,7 @@ func (b *builder) tool(t Tool, next int32) (int32, error) {
 	}
 	closing := b.tag("\n</", invokeClose, next)
 	if t.Parameters != nil {
-		args := &builder{program: b.program, v: b.v, strings: b.v.args, without: valueMarkers, rules: map[ruleKey]int32{}, any: -1}
-		args.ret = args.add(inst{op: opReturn})
+		args := newBuilder(b.v, b.program, true)
 		pc, err := args.within(t.Parameters, func(root *node) (int32, error) { return args.arguments(root, closing) })
 		if err == nil && args.err == nil && pc >= 0 {
 			b.program = args.program
@@ -314,7 +313,7 @@ func (b *builder) anyArguments(closing int32) int32 {
 
 // anythingIn is any value but a string, as arguments hold it.
 func (b *builder) anythingIn(next int32) int32 {
-	args := &builder{program: b.program, v: b.v, strings: b.v.args, without: valueMarkers, rules: map[ruleKey]int32{}, any: -1, ret: b.ret}
+	args := newBuilder(b.v, b.program, true)
 	pc := args.anything(notText, next)
 	b.program = args.program
 	return pc

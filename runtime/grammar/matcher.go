@@ -9,7 +9,7 @@ import (
 
 // Limits of what a grammar keeps while it is used.
 const (
-	maxThreads = 1024 // of a state
+	maxThreads = 320 // of a state
 	maxFrames  = 1 << 15
 	maxMasks   = 128
 )
@@ -66,7 +66,8 @@ func (g *Grammar) Start() *Matcher {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.forget()
-	return &Matcher{g: g, state: slices.Clone(g.close(nil, g.start, nil))}
+	state := g.close(nil, g.start, nil)
+	return &Matcher{g: g, state: slices.Clone(state[:min(len(state), maxThreads)])}
 }
 
 // Clone returns a matcher in the same state that goes its own way.

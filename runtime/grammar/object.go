@@ -84,7 +84,7 @@ func (b *builder) object(n *node, next int32) (int32, error) {
 			return b.literal("{", b.space(b.literal("}", next))), nil
 		}
 		rule, err := b.rule(others, whole)
-		return b.mapOf(b.names(), least, most, func(next int32) int32 { return b.call(rule, next) }, next), err
+		return b.mapOf(b.strings, least, most, func(next int32) int32 { return b.call(rule, next) }, next), err
 	}
 	required := 0
 	for _, p := range list {
@@ -101,14 +101,12 @@ func (b *builder) object(n *node, next int32) (int32, error) {
 	return b.listed(list, others, next)
 }
 
-// names is any property name.
-func (b *builder) names() *dfa { return b.strings }
-
 // listed compiles the listed properties, and others after them.
 func (b *builder) listed(list []property, others *node, next int32) (int32, error) {
 	closing := b.space(b.literal("}", next))
-	// some and none are where it goes on with members before and without.
-	some, none := closing, closing
+	// first is where the next member begins, after the whitespace; some is what follows a member.
+	var first []int32
+	some, optional := closing, 0
 	if others != nil {
 		taken := make([]string, len(list))
 		for i, p := range list {
@@ -122,27 +120,37 @@ func (b *builder) listed(list []property, others *node, next int32) (int32, erro
 		if err != nil {
 			return 0, err
 		}
-		member := func(next int32) int32 { return b.word(names, 0, -1, b.colon(b.call(rule, next))) }
-		more := b.later()
-		b.set(more, b.split(b.literal(",", b.space(member(more))), closing))
-		some, none = more, b.split(b.space(member(more)), closing)
+		some = b.later()
+		member := b.word(names, 0, -1, b.colon(b.call(rule, some)))
+		b.set(some, b.split(b.literal(",", b.space(member)), closing))
+		first = []int32{member}
 	}
+	complete := true // without the members that come
 	for i := len(list) - 1; i >= 0; i-- {
 		p := list[i]
 		v, err := b.value(p.schema, whole, some)
 		if err != nil {
 			return 0, err
 		}
-		m := b.space(b.literal(quoted(p.name, b.without), b.colon(v)))
-		comma := b.literal(",", m)
+		member := b.literal(quoted(p.name, b.without), b.colon(v))
+		optional++
 		if p.required {
-			some, none = comma, m
-		} else {
-			some, none = b.split(comma, some), b.split(m, none)
+			first, complete, optional = nil, false, 0
+		}
+		if optional > maxOptional {
+			return 0, p.schema.fail("more than %d properties in a row may be left out: make some of them required", maxOptional)
+		}
+		first = append([]int32{member}, first...)
+		if some = b.literal(",", b.space(b.split(first...))); complete {
+			some = b.split(some, closing)
 		}
 		if b.err != nil {
 			return 0, p.schema.fail("%v", b.err)
 		}
+	}
+	none := b.space(b.split(first...))
+	if complete {
+		none = b.split(none, closing)
 	}
 	return b.literal("{", none), nil
 }

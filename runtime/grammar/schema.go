@@ -9,6 +9,7 @@ import (
 // Limits of what a schema asks for.
 const (
 	maxProperties = 1000
+	maxOptional   = 256 // properties in a row that may be left out; each is a thread
 	maxItems      = 10_000
 	maxLength     = 1 << 24 // characters
 	maxWords      = 1 << 16 // bytes of the strings of an enum
@@ -54,6 +55,8 @@ type builder struct {
 	strings *dfa     // any JSON string
 	without []string // spellings that no text has
 	rules   map[ruleKey]int32
+	numbers map[numberRange]*dfa
+	texts   map[textKey]*dfa
 	ret     int32 // the end of every rule
 	any     int32 // the rule of any value
 	merges  int
@@ -64,12 +67,21 @@ type ruleKey struct {
 	f form
 }
 
-func newBuilder(v *Vocab, args bool) *builder {
-	b := &builder{v: v, strings: v.json, without: contentMarkers, rules: map[ruleKey]int32{}, any: -1}
+type textKey struct {
+	pattern  string
+	min, max int
+	raw      bool
+}
+
+// newBuilder compiles into p: content, or the arguments of calls.
+func newBuilder(v *Vocab, p program, args bool) *builder {
+	b := &builder{
+		program: p, v: v, strings: v.json, without: contentMarkers, any: -1,
+		rules: map[ruleKey]int32{}, numbers: map[numberRange]*dfa{}, texts: map[textKey]*dfa{},
+	}
 	if args {
 		b.strings, b.without = v.args, valueMarkers
 	}
-	b.left = maxTotalStates
 	b.ret = b.add(inst{op: opReturn})
 	return b
 }
@@ -426,9 +438,12 @@ func (b *builder) number(n *node, integer bool, next int32) (int32, error) {
 	default:
 		return b.word(b.v.number, 0, -1, next), nil
 	}
-	d, err := r.dfa(&b.left)
-	if err != nil {
-		return 0, n.fail("the number %v", err)
+	d, ok := b.numbers[r]
+	if !ok {
+		if d, err = r.dfa(&b.left); err != nil {
+			return 0, n.fail("the number %v", err)
+		}
+		b.numbers[r] = d
 	}
 	return b.word(d, 0, -1, next), nil
 }
@@ -492,10 +507,14 @@ func (b *builder) text(n *node, raw bool, next int32) (int32, error) {
 		}
 		return b.word(b.strings, int32(least), int32(most), next), nil
 	}
-	s := stringForm{pattern: expr, min: least, max: most, without: b.without, raw: raw}
-	d, err := s.dfa(&b.left)
-	if err != nil {
-		return 0, n.fail("the %v", err)
+	k := textKey{expr, least, most, raw}
+	d, ok := b.texts[k]
+	if !ok {
+		s := stringForm{pattern: expr, min: least, max: most, without: b.without, raw: raw}
+		if d, err = s.dfa(&b.left); err != nil {
+			return 0, n.fail("the %v", err)
+		}
+		b.texts[k] = d
 	}
 	return b.word(d, 0, -1, next), nil
 }

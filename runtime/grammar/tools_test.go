@@ -3,6 +3,7 @@ package grammar
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -177,6 +178,12 @@ func encode(v *Vocab, s string) []int32 {
 func TestWhatCannotBeCompiledIsOneSentence(t *testing.T) {
 	v := must[*Vocab](t)(small())
 	deep := strings.Repeat(`{"type":"array","items":`, 70) + "{}" + strings.Repeat("}", 70)
+	var optional strings.Builder
+	optional.WriteString(`{"type":"object","properties":{"p0":{}`)
+	for i := range 299 {
+		fmt.Fprintf(&optional, `,"p%d":{}`, i+1)
+	}
+	optional.WriteString("}}")
 	for _, c := range []struct{ schema, at, problem string }{
 		{`{"type":"object","properties":{"a":{"not":{}}}}`, "#/properties/a/not", `the keyword "not" is not supported`},
 		{`{"patternProperties":{}}`, "#/patternProperties", "not supported"},
@@ -215,6 +222,7 @@ func TestWhatCannotBeCompiledIsOneSentence(t *testing.T) {
 		{`{"$ref":"#","minLength":1}`, "#", "nested deeper"},
 		{`{"type":"object","properties":{"a":{}},"required":["b"]}`, "#/required/0", "not among the properties"},
 		{`{"type":"object","properties":{"a":{}},"minProperties":1}`, "#/minProperties", "not supported"},
+		{optional.String(), "#/properties/p43", "more than 256 properties"},
 		{deep, "#/items", "nested deeper than 64"},
 		{`{"enum":["` + strings.Repeat("x", 300_000) + `"]}`, "#", "at most 262144"},
 		{`{"type":"array","maxItems":9999,"items":{"type":"array","maxItems":9999,"items":{"type":"array","maxItems":9999,"items":{"type":"array","maxItems":9999}}}}`, "#", "too large"},

@@ -35,17 +35,6 @@ func (d *dfa) step(state int32, b byte) int32 {
 	return d.next[int(state)*d.width+int(d.classes[b])]
 }
 
-// matches reports whether the automaton accepts s.
-func (d *dfa) matches(s string) bool {
-	state := int32(0)
-	for i := range len(s) {
-		if state = d.step(state, s[i]); state < 0 {
-			return false
-		}
-	}
-	return d.flags[state]&accepts != 0
-}
-
 // explore builds the automaton whose states are values of S. Those from which no end can be reached are left out; nil
 // without an error means that nothing matches. The states made, left out or not, are taken from the budget if there is one.
 func explore[S comparable](left *budget, start S, step func(S, byte) (S, bool), of func(S) flags) (*dfa, error) {

@@ -112,8 +112,8 @@ constexpr int kLanes = (kTileWeights + 1) * 16;  // one more, for what nobody wa
 template <int N, int R>
 struct Strip {
   const uint8_t *w[N], *scales[N];  // scales: FP4 only
-  const float *factors;             // FP8 with R > 1: the scales of all N rows over kUnit
-  const float *x;                   // activation rows, `stride` floats apart
+  const float *factors[N];          // FP8 with R > 1: the scales over kUnit
+  const float *x[N];                // activation rows, `stride` floats apart
   uint32_t stride, blocks;
   size_t ahead;     // bytes from a weight in use to one that is fetched, maybe beyond the matrix
   bool first;       // the sums begin here
@@ -130,11 +130,11 @@ inline void direct_step(const Strip<N, R> &t, size_t b, int i0, typename S::Seen
     const uint8_t *scales = f == CED_FP4 ? t.scales[i0 + i] + b : nullptr;
     S::template decode<f, n>(t.w[i0 + i] + b * bytes32(f), scales, seen, v[i]);
     if (f == CED_FP8 && R > 1)
-      for (int h = 0; h < kParts; h++) v[i][h] = S::mul(v[i][h], S::of(t.factors[b + h / (2 * P)]));
+      for (int h = 0; h < kParts; h++) v[i][h] = S::mul(v[i][h], S::of(t.factors[i0 + i][b + h / (2 * P)]));
   }
   for (int h = 0; h < kParts; h++)
     for (int r = 0; r < R; r++) {
-      const auto u = S::load(t.x + r * t.stride + 32 * b + h * S::kWidth);
+      const auto u = S::load(t.x[f == CED_FP8 ? i0 : 0] + r * t.stride + 32 * b + h * S::kWidth);
       for (int i = 0; i < some; i++) {
         auto &sum = acc[i0 + i][r][h % P];
         sum = f == CED_F32 ? S::mul_add(v[i][h], u, sum) : S::fma(v[i][h], u, sum);
@@ -214,16 +214,18 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
   constexpr bool kScaleX = wf == CED_FP8 && R == 1;
   constexpr uint32_t kMost = kPanel / R / 64 * 64;
   alignas(64) float panel[R * kMost], scaled[kScaleX ? kMost : 1], acc[R][kTileWeights + 1][16];
-  float factors[kMost / 32];
+  float factors[N * kMost / 32];
   const uint32_t padded = (k + 31) / 32 * 32, whole = k / 32;
   for (int r = 0; r < R; r++) memset(acc[r][kTileWeights], 0, sizeof acc[r][kTileWeights]);
   typename S::Seen seen = S::nothing_seen();
   Strip<N, R> t;
-  t.factors = factors, t.stride = kMost;
-  const size_t bytes = static_cast<size_t>(k) * bytes32(wf) / 32;  // of a weight row
-  const bool small = wf == CED_FP8 && bytes <= 1024;               // 32 rows that share their scales
-  t.ahead = padded > kMost ? 2 * bytes : small ? 32 * bytes : kAhead;
+  t.stride = kMost;
+  t.ahead = padded <= kMost ? kAhead : static_cast<size_t>(k) * bytes32(wf) / 16;  // two rows
   for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
+    // The streams begin while the activations are expanded.
+    for (int i = 0; i < count; i += (count + N - 1) / N)
+      for (size_t line = 0; line < kAhead; line += 64)
+        S::prefetch(w[i].x + static_cast<size_t>(k0) / 32 * bytes32(wf) + line);
     const uint32_t left = padded - k0, depth = left < kMost ? left : kMost;
     const uint32_t blocks = (k0 + depth) / 32 <= whole ? depth / 32 : whole - k0 / 32;
     for (int r = 0; r < R; r++) {
@@ -232,37 +234,63 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
       if (wf == CED_FP4)
         for (uint32_t i = 0; i < depth; i += 16) S::shuffle(row + i);
     }
-    for (int n = 0; n < count;) {
-      int m = count - n;
-      if (wf == CED_FP8) {
-        const uint8_t *grid = w[n].scales;
-        for (m = 1; n + m < count && w[n + m].scales == grid;) m++;
-        if (!fp8_factors<S>(grid + k0 / 32, depth / 32, factors)) return false;
-        if (kScaleX && !scale_panel<S>(factors, depth / 32, panel, scaled)) return false;
+    // The N weight rows of a strip are apart: memory is read best as a few long streams.
+    const auto strip = [&](const int *rows) {
+      for (int i = 0; i < N; i++) {
+        const int r = rows[i] < count ? rows[i] : 0;
+        t.w[i] = w[r].x + static_cast<size_t>(k0) / 32 * bytes32(wf);
+        t.scales[i] = wf == CED_FP4 ? w[r].scales + k0 / 32 : nullptr;
+        t.lanes[i] = acc[0][rows[i] < count ? r : kTileWeights];
       }
-      // N parts side by side: memory is read best as a few long streams.
-      const int part = (m + N - 1) / N;
+      t.blocks = blocks, t.first = k0 == 0;
+      direct_strip<S, wf>(t, seen);
+      if (32 * blocks == depth) return;
+      Strip<N, R> last = t;  // the partial block
+      uint8_t room[N][128] = {};
+      for (int i = 0; i < N; i++) {
+        memcpy(room[i], t.w[i] + static_cast<size_t>(blocks) * bytes32(wf), (k % 32) * bytes32(wf) / 32);
+        last.w[i] = room[i];
+        last.x[i] += 32 * blocks, last.factors[i] += blocks;
+      }
+      last.blocks = 1, last.first = k0 == 0 && blocks == 0;
+      direct_strip<S, wf>(last, seen);
+    };
+    int rows[N];
+    for (int i = 0; i < N; i++) t.x[i] = panel, t.factors[i] = factors;
+    if constexpr (wf != CED_FP8) {
+      const int part = (count + N - 1) / N;
       for (int j = 0; j < part; j++) {
-        for (int i = 0; i < N; i++) {
-          const bool ours = j + i * part < m;
-          const int at = n + j + (ours ? i * part : 0);
-          t.w[i] = w[at].x + static_cast<size_t>(k0) / 32 * bytes32(wf);
-          t.scales[i] = wf == CED_FP4 ? w[at].scales + k0 / 32 : nullptr;
-          t.lanes[i] = acc[0][ours ? at : kTileWeights];
-        }
-        t.x = kScaleX ? scaled : panel, t.blocks = blocks, t.first = k0 == 0;
-        direct_strip<S, wf>(t, seen);
-        if (32 * blocks == depth) continue;
-        uint8_t room[N][128] = {};  // the last, partial block
-        for (int i = 0; i < N; i++) {
-          memcpy(room[i], t.w[i] + static_cast<size_t>(blocks) * bytes32(wf), (k % 32) * bytes32(wf) / 32);
-          t.w[i] = room[i];
-        }
-        t.x += 32 * blocks, t.factors += blocks, t.blocks = 1, t.first = k0 == 0 && blocks == 0;
-        direct_strip<S, wf>(t, seen);
-        t.factors = factors;
+        for (int i = 0; i < N; i++) rows[i] = j + i * part;
+        strip(rows);
       }
-      n += m;
+      continue;
+    }
+    // Rows that share FP8 scales are a stream each, or are split into N where N scaled activation rows are too many.
+    for (int n = 0; n < count;) {
+      const bool each = !kScaleX || N * depth <= kMost / 2;
+      int at[N], end[N], longest = 0;
+      const auto grid = [&](int from) {
+        int to = from;
+        while (to < count && w[to].scales == w[from].scales) to++;
+        return to;
+      };
+      const int first = n, split = each ? 0 : (grid(n) - n + N - 1) / N;
+      for (int i = 0; i < N; i++) {
+        at[i] = each ? n : first + i * split;
+        end[i] = each ? n = grid(n) : std::min(at[i] + split, n = grid(first));
+        longest = std::max(longest, end[i] - at[i]);
+        if (at[i] >= end[i]) continue;
+        float *f = factors + (each ? i * (depth / 32) : 0), *xs = scaled + (each ? i * depth : 0);
+        t.factors[i] = f;
+        if (kScaleX) t.x[i] = xs;
+        if (i > 0 && !each) continue;
+        if (!fp8_factors<S>(w[at[i]].scales + k0 / 32, depth / 32, f)) return false;
+        if (kScaleX && !scale_panel<S>(f, depth / 32, panel, xs)) return false;
+      }
+      for (int j = 0; j < longest; j++) {
+        for (int i = 0; i < N; i++) rows[i] = at[i] + j < end[i] ? at[i] + j : count;
+        strip(rows);
+      }
     }
   }
   if (wf == CED_FP8 && S::nan_seen(seen)) return false;

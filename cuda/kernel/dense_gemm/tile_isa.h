@@ -1,10 +1,11 @@
 // tile_isa.h: the bodies of gemm_tile, one per instruction set, and what they share.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "kernel/dense_gemm/code_tables.h"
 #include "kernel/dense_gemm/decode.h"
-#include "kernel/dense_gemm/e2m1_table.h"
 #include "kernel/dense_gemm/tile.h"
 #include "num/fp4.h"
 
@@ -37,7 +38,7 @@ inline float element(const uint8_t *p, int i, uint8_t scale) {
     memcpy(&h, p + 2 * i, 2);
     return bf16_to_f32(h);
   } else if constexpr (f == CED_FP8) {
-    return e4m3_to_f32(p[i]) * e8m0_to_f32(scale);
+    return f32_of(kE4m3.bits[p[i]]) * e8m0_to_f32(scale);
   } else {
     return f32_of(kE2m1.bits[scale][(p[i / 2] >> (4 * (i & 1))) & 15]);
   }

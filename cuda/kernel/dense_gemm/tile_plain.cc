@@ -13,7 +13,7 @@ struct Plain {
   typedef float Memory __attribute__((vector_size(16), aligned(4), may_alias));
   typedef double Wide __attribute__((vector_size(32)));
   static constexpr int kWidth = 4, kWeights = 2, kRows = 4;
-  static constexpr float kUnit = 1;
+  static constexpr float kUnit = 1;  // FP8 decoded as it is
 
   static V zero() { return V{}; }
   static V of(float x) { return V{} + x; }

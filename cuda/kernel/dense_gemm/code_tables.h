@@ -1,4 +1,4 @@
-// e2m1_table.h: the f32 values of the 16 FP4 codes under each of the 256 scale bytes, as bits.
+// code_tables.h: the f32 values of the 16 FP4 codes under each of the 256 scale bytes and of the FP8 codes, as bits.
 #pragma once
 #include <cstdint>
 
@@ -40,8 +40,28 @@ struct E2m1Bytes {
   }
 };
 
+// The values of the e4m3 codes.
+struct E4m3Table {
+  uint32_t bits[256];
+
+  constexpr E4m3Table() : bits() {
+    for (uint32_t code = 0; code < 256; code++)
+      bits[code] = (code & 0x80u) << 24 | magnitude(code >> 3 & 15u, code & 7u);
+  }
+
+ private:
+  static constexpr uint32_t magnitude(uint32_t exponent, uint32_t mantissa) {
+    if (exponent == 15 && mantissa == 7) return 0x7FC00000u;
+    if (exponent > 0) return (exponent + 120) << 23 | mantissa << 20;
+    if (mantissa >= 4) return 120u << 23 | (mantissa - 4) << 21;  // subnormal: mantissa * 2^-9
+    if (mantissa >= 2) return 119u << 23 | (mantissa - 2) << 22;
+    return mantissa == 1 ? 118u << 23 : 0;
+  }
+};
+
 // 16 KB and 8 KB, of which a matrix uses a few lines.
 extern const E2m1Table kE2m1;
 extern const E2m1Bytes kE2m1Bytes;
+extern const E4m3Table kE4m3;
 
 }  // namespace ced

@@ -47,10 +47,13 @@ CED_API int ced_device_count(ced_kind kind);
 /* The instruction set of the CPU bodies: plain, avx2, avx512, avx512bf16 or neon. Chosen at run time; the environment
  * variable CEDRUN_ISA forces one. All give the same bits. */
 CED_API const char *ced_isa(void);
-enum { CED_PIN = 1 }; /* bind every worker to a processor of the affinity mask; the caller's is left free for it */
+enum {
+  CED_PIN = 1
+}; /* bind every worker to a processor of the affinity mask; the caller's is left free for it */
 /* threads: CPU worker threads including the caller; 0 = the affinity mask's count, at most the control group's quota
  * rounded up. Ignored for REF (1) and CUDA. flags: CED_PIN. */
-CED_API int ced_stream_open(ced_kind kind, int device, int threads, uint32_t flags, ced_stream **out, ced_err *err);
+CED_API int ced_stream_open(ced_kind kind, int device, int threads, uint32_t flags, ced_stream **out,
+                            ced_err *err);
 CED_API void ced_stream_close(ced_stream *s);
 CED_API int ced_stream_threads(const ced_stream *s);
 CED_API int ced_stream_sync(ced_stream *s, ced_err *err);

@@ -32,6 +32,9 @@ type Flag uint32
 // Pin binds every CPU worker thread to a processor; the calling thread's is left free for it.
 const Pin Flag = C.CED_PIN
 
+// MaxThreads is the most CPU worker threads that a stream takes.
+const MaxThreads = 1024
+
 // Open makes a stream of kind k on a device. threads counts CPU worker threads, 0 = one per usable core: those of the
 // affinity mask, at most the control group's quota rounded up.
 func Open(k Kind, device, threads int, flags ...Flag) (*Stream, error) {

@@ -27,6 +27,7 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
 		"context":        {"--contexts 5,x", `--contexts: "x"`},
 		"no sequence":    {"--batch 0", `--batch: "0"`},
+		"threads":        {"--threads 9999", "--threads 9999: use 1 to 1024"},
 		"mode":           {"--modes fast", "use exact, cone or replay"},
 		"too long":       {"--fill 99999999", "this model takes"},
 		"two formats":    {"--json --csv", "choose one"},

@@ -68,9 +68,20 @@ func modelFlags() []cli.Flag {
 func computeFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag(groupCompute, "backend", "auto", "auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
-		intFlag(groupCompute, "threads", 0, 0, "one per core", "use `N` CPU threads; results do not depend on it"),
+		threadsFlag(),
 		boolFlag(groupCompute, "pin", "bind each thread to a core of its own; for a machine that does nothing else"),
 	}
+}
+
+func threadsFlag() cli.Flag {
+	f := intFlag(groupCompute, "threads", 0, 0, "one per core", "use `N` CPU threads; results do not depend on it")
+	f.Action = func(_ *cli.Context, n int) error {
+		if n < 0 || n > ced.MaxThreads {
+			return fmt.Errorf("--threads %d: use 1 to %d, or 0 for one per core", n, ced.MaxThreads)
+		}
+		return nil
+	}
+	return f
 }
 
 // openStream opens the stream that computeFlags ask for.

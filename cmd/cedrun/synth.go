@@ -29,7 +29,7 @@ func synthCommand(con *console) *cli.Command {
 			[]cli.Flag{
 				stringFlag(groupInput, "preset", "", "the geometry's `NAME`: bench-s, bench-m or layer (required)"),
 				&cli.Uint64Flag{Category: groupInput, Name: "seed", Value: 1, Usage: "`N` that all weights follow from", EnvVars: env("seed")},
-				intFlag(groupCompute, "threads", 0, 0, "one per core", "use `N` CPU threads; results do not depend on it"),
+				threadsFlag(),
 				stringFlag(groupOutput, "out", "", "`DIR` to write: a new or empty one, or one to continue (required)", "o"),
 			}, outputFlags("print one JSON object: preset, seed, dir, shards, shards_kept, tensors, bytes, seconds")),
 		Action: con.action(0, con.synth),
@@ -53,6 +53,6 @@ func (con *console) synth(c *cli.Context) error {
 	if c.Bool("json") {
 		return con.printJSON(s)
 	}
-	_, err = fmt.Fprintf(con.out, "%s: %d tensors in %d shards, %d bytes, %.1f s\n", s.Dir, s.Tensors, s.Shards, s.Bytes, s.Seconds)
+	_, err = fmt.Fprintf(con.out, "%s: %d tensors in %d shards (%d written, %d kept), %d bytes, %.1f s\n", s.Dir, s.Tensors, s.Shards, s.Shards-s.Kept, s.Kept, s.Bytes, s.Seconds)
 	return err
 }

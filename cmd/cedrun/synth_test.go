@@ -61,6 +61,7 @@ func TestSynthSaysWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		{[]string{"--preset", "tiny"}, "synth needs --preset NAME and --out DIR"},
+		{[]string{"--preset", "tiny", "--out", t.TempDir(), "--threads", "9999"}, "--threads 9999: use 1 to 1024"},
 		{[]string{"--out", t.TempDir()}, "synth needs --preset NAME and --out DIR"},
 		{[]string{"--preset", "huge", "--out", t.TempDir()}, `preset "huge": use bench-s, bench-m, layer`},
 		{[]string{"--preset", "tiny", "--out", testdata + "mini/base"}, "has files that are not of this program"},

@@ -58,7 +58,7 @@ const version = 1
 const partial = ".partial-"
 
 // Write writes the checkpoint, or what is missing of it. It refuses a directory with anything else in it. It ends with
-// ctx's error when ctx does; the directory can then be continued.
+// ctx's error when ctx does; the directory can then be continued. What is refused leaves no file behind.
 func Write(ctx context.Context, o Options) (*Summary, error) {
 	began := time.Now()
 	p, err := find(o.Preset)
@@ -77,12 +77,11 @@ func Write(ctx context.Context, o Options) (*Summary, error) {
 	if w.Threads <= 0 {
 		w.Threads = runtime.GOMAXPROCS(0)
 	}
-	if err := w.claim(mark{p.Name, o.Seed, version}); err != nil {
+	release, err := w.claim(mark{p.Name, o.Seed, version})
+	if err != nil {
 		return nil, err
 	}
-	if err := w.room(); err != nil {
-		return nil, err
-	}
+	defer release()
 	s := &Summary{Preset: p.Name, Seed: o.Seed, Dir: o.Dir, Shards: len(files)}
 	for _, f := range files {
 		s.Tensors += len(f.Tensors)
@@ -123,41 +122,81 @@ type writer struct {
 	add   func(int64)
 }
 
-// claim makes the directory, or checks that it is one that the same Write began.
-func (w *writer) claim(want mark) error {
-	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
-		return fmt.Errorf("create the checkpoint's directory: %w", err)
+// claim makes the directory, or takes one that the same Write began, for this process alone until release.
+func (w *writer) claim(want mark) (release func(), err error) {
+	if _, err := w.begun(want); err != nil {
+		return nil, err
 	}
+	if err := w.room(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create the checkpoint's directory: %w", err)
+	}
+	if release, err = w.lock(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	begun, err := w.begun(want) // again: nobody else writes now
+	if err == nil {
+		err = w.sweep()
+	}
+	if err != nil || begun {
+		return release, err
+	}
+	data, err := json.Marshal(want)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", markName, err)
+	}
+	return release, w.small(markName, append(data, '\n'))
+}
+
+// lock locks the directory itself, so that nothing is left to remove and the lock ends with the process. A file system
+// that has no locks goes without.
+func (w *writer) lock() (release func(), err error) {
+	d, err := os.Open(w.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("lock the checkpoint's directory: %w", err)
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		_ = d.Close()
+		return nil, fmt.Errorf("another cedrun synth is writing to %s: wait for it, or choose another directory", w.Dir)
+	}
+	return func() { _ = d.Close() }, nil
+}
+
+// begun reports whether the same Write began the directory. One with anything else in it is an error.
+func (w *writer) begun(want mark) (bool, error) {
 	path := filepath.Join(w.Dir, markName)
 	data, err := os.ReadFile(path)
 	switch {
 	case err == nil:
 		var got mark
 		if err := json.Unmarshal(data, &got); err != nil {
-			return fmt.Errorf("%s does not say what is in the directory (%w): remove the directory or choose another", path, err)
+			return false, fmt.Errorf("%s does not say what is in the directory (%w): remove the directory or choose another", path, err)
 		}
 		if got != want {
-			return fmt.Errorf("%s holds preset %s with seed %d (version %d), not %s with seed %d (version %d): remove it or choose another directory",
+			return false, fmt.Errorf("%s holds preset %s with seed %d (version %d), not %s with seed %d (version %d): remove it or choose another directory",
 				w.Dir, got.Preset, got.Seed, got.Version, want.Preset, want.Seed, want.Version)
 		}
-		return w.sweep()
+		return true, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("read what is in the directory: %w", err)
-	}
-	if err := w.sweep(); err != nil {
-		return err
+		return false, fmt.Errorf("read what is in the directory: %w", err)
 	}
 	entries, err := os.ReadDir(w.Dir)
-	if err != nil {
-		return fmt.Errorf("list the directory: %w", err)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("list the directory: %w", err)
 	}
-	if len(entries) > 0 {
-		return fmt.Errorf("%s has files that are not of this program, %s for one: give an empty or a new directory", w.Dir, entries[0].Name())
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), partial) {
+			return false, fmt.Errorf("%s has files that are not of this program, %s for one: give an empty or a new directory", w.Dir, e.Name())
+		}
 	}
-	if data, err = json.Marshal(want); err != nil {
-		return fmt.Errorf("encode %s: %w", markName, err)
-	}
-	return w.small(markName, append(data, '\n'))
+	return false, nil
 }
 
 // sweep removes what a killed Write left half written.
@@ -179,17 +218,25 @@ func (w *writer) sweep() error {
 // slack is left free on the disk, for the small files and everybody else.
 const slack = 64 << 20
 
-// room checks that what is missing fits on the disk.
+// room checks that what is missing fits on the disk, of which what a killed Write left is free again.
 func (w *writer) room() error {
 	need := int64(slack)
 	for _, f := range w.files {
 		need += f.Size
-		if st, err := os.Stat(filepath.Join(w.Dir, f.Name)); err == nil {
-			need -= min(st.Size(), f.Size)
+		for _, name := range []string{f.Name, partial + f.Name} {
+			if st, err := os.Stat(filepath.Join(w.Dir, name)); err == nil {
+				need -= min(st.Size(), f.Size)
+			}
 		}
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(w.Dir, &st); err != nil {
+	dir := w.Dir
+	err := unix.Statfs(dir, &st)
+	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) { // a directory that is still to be made
+		dir = filepath.Dir(dir)
+		err = unix.Statfs(dir, &st)
+	}
+	if err != nil {
 		return fmt.Errorf("free space of %s: %w", w.Dir, err)
 	}
 	if free := int64(st.Bavail) * int64(st.Bsize); free < need {

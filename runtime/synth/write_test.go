@@ -258,8 +258,27 @@ func TestAForeignDirectoryIsRefused(t *testing.T) {
 }
 
 func TestAFullDiskIsNoticedBeforehand(t *testing.T) {
-	w := writer{Options: Options{Preset: "tiny", Dir: t.TempDir()}, files: []checkpoint.File{{Name: "a", Size: 1 << 60}}}
-	if err := w.room(); err == nil || !strings.Contains(err.Error(), "needs 1152921504.67 GB more") {
+	dir := filepath.Join(t.TempDir(), "new", "deep")
+	w := writer{Options: Options{Preset: "tiny", Dir: dir}, files: []checkpoint.File{{Name: "a", Size: 1 << 60}}}
+	if _, err := w.claim(mark{"tiny", 0, version}); err == nil || !strings.Contains(err.Error(), "needs 1152921504.67 GB more") {
 		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(filepath.Dir(dir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory was left: %v", err)
+	}
+}
+
+func TestADirectoryHasOneWriter(t *testing.T) {
+	dir := t.TempDir()
+	var second error
+	write(t, Options{Dir: dir, Progress: func(int64) func(int64) {
+		_, second = Write(context.Background(), Options{Preset: "tiny", Dir: dir})
+		return func(int64) {}
+	}})
+	if second == nil || !strings.Contains(second.Error(), "another cedrun synth is writing to "+dir) {
+		t.Errorf("error %v", second)
+	}
+	if s := write(t, Options{Dir: dir}); s.Kept != s.Shards {
+		t.Errorf("%d of %d shards were kept", s.Kept, s.Shards)
 	}
 }

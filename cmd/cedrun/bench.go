@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
 	"cedrun/runtime/bench"
@@ -22,6 +23,13 @@ func benchCommand(con *console) *cli.Command {
 			"measured between the runs. Prompts are random tokens; decode starts on caches filled with random numbers, so a depth\n" +
 			"costs its memory and no time. The table of each row says where the time went, part by part, and how far from the\n" +
 			"limit each part is: the larger of its bytes over the bandwidth and its FLOPs over the multiply rate.\n\n" +
+			"Columns, all shares of the time that was measured:\n" +
+			"  of limit   the least time of all parts: of each the larger of bytes / read bandwidth and FLOPs / the faster of\n" +
+			"             the BF16 and the F32 rate; 100 % cannot be bettered\n" +
+			"  of read    bytes / read bandwidth\n" +
+			"  of BF16    FLOPs / the BF16 rate; can pass 100 % where F32 multiplies faster, as on Sapphire Rapids\n" +
+			"--kernels adds worst and best runs, bytes, FLOPs and memory; --json and --csv have all of it. Ctrl-C prints what is\n" +
+			"finished. Rates that vary by more than 30 % within a run are reported: something else ran.\n\n" +
 			"Examples:\n" +
 			"  cedrun bench -m DIR\n" +
 			"  cedrun bench -m DIR --contexts 2048 --modes replay --batch 1,8 --kernels\n" +
@@ -36,9 +44,9 @@ func benchCommand(con *console) *cli.Command {
 			&cli.Uint64Flag{Category: groupInput, Name: "seed", Usage: "`SEED` of the random tokens", EnvVars: env("seed")},
 		}, engineFlags(), []cli.Flag{
 			intFlag(groupCompute, "chunk", 0, 0, "256", "`N` prompt tokens of a step"),
-			boolFlag(groupOutput, "kernels", "list the kernels of each part"),
+			boolFlag(groupOutput, "kernels", "list the kernels of each part, and all columns"),
 			boolFlag(groupOutput, "csv", "print CSV: a line per row and per part of it"),
-		}, outputFlags("print one JSON object: machine, rows")),
+		}, outputFlags("print one JSON object: machine, interrupted, rows")),
 		Action: con.action(0, con.bench),
 	}
 }
@@ -49,8 +57,13 @@ func (con *console) bench(c *cli.Context) error {
 		return err
 	}
 	o.Setup.NoSelfTest, o.Setup.HugePages = con.noSelfTest, con.hugePages
-	o.Progress = func(done, of int) { con.show("run %d of %d", done+1, of) }
-	o.Warn = func(what string) { con.log.Warn().Msg(what) }
+	o.Progress = func(what string, done, of int) { con.show("%s (%d of %d)", what, done+1, of) }
+	o.Warn = func(what string) {
+		if con.log.GetLevel() <= zerolog.WarnLevel {
+			con.clear()
+			fmt.Fprintln(con.err, "cedrun:", what)
+		}
+	}
 	f, err := con.openFiles(c)
 	if err != nil {
 		return err
@@ -68,12 +81,19 @@ func (con *console) bench(c *cli.Context) error {
 	con.show("warming up")
 	r, err := bench.Run(c.Context, f, o)
 	con.clear()
-	if err != nil {
-		if c.Context.Err() != nil {
-			return errInterrupted
-		}
+	switch {
+	case err != nil && c.Context.Err() == nil:
 		return err
+	case err != nil && (r == nil || len(r.Rows) == 0):
+		return errInterrupted
 	}
+	if perr := con.printBench(c, r); perr != nil || err == nil {
+		return perr
+	}
+	return errInterrupted
+}
+
+func (con *console) printBench(c *cli.Context, r *bench.Report) error {
 	switch {
 	case c.Bool("json"):
 		return con.printJSON(r)

@@ -96,6 +96,19 @@ func TestReportsAreTables(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
 	}
+	var narrow bytes.Buffer
+	r.Machine.NotQuiet = true
+	if err := r.Print(&narrow, false); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(narrow.String(), "the machine was not quiet") {
+		t.Errorf("%s", &narrow)
+	}
+	for i, l := range strings.Split(narrow.String(), "\n") {
+		if len(l) > 80 && i > 0 { // the first names a directory
+			t.Errorf("%d columns: %s", len(l), l)
+		}
+	}
 	if err := r.CSV(&table); err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +142,9 @@ func TestReportsAreTables(t *testing.T) {
 
 func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	for want, opt := range map[string]Options{
-		"nothing to measure": {Repeat: 1},
-		"this model takes":   {Repeat: 1, Steps: 2, Fill: []int{1 << 30}, Batches: []int{1}},
+		"nothing to measure":    {Repeat: 1},
+		"lower --batch to 3966": {Repeat: 1, Steps: 2, Fill: []int{63}, Batches: []int{1 << 30}},
+		"this model takes":      {Repeat: 1, Steps: 2, Fill: []int{1 << 30}, Batches: []int{1}},
 	} {
 		f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/base"}, checkpoint.Options{}, "")
 		if err != nil {
@@ -143,18 +157,22 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	}
 }
 
-func TestACancelledRunEnds(t *testing.T) {
+func TestACancelledRunReportsWhatItHas(t *testing.T) {
 	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/base"}, checkpoint.Options{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	opt := Options{Contexts: []int{20}, Modes: []model.Prefill{model.Exact}, Repeat: 100, Progress: func(done, _ int) {
-		if done == 2 {
+	opt := Options{Contexts: []int{20, 30}, Modes: []model.Prefill{model.Exact}, Repeat: 100, Progress: func(_ string, done, _ int) {
+		if done == 3 {
 			cancel()
 		}
 	}, Setup: engine.Setup{Backend: ced.CPU}}
-	if _, err := Run(ctx, f, opt); err == nil {
-		t.Error("no error")
+	r, err := Run(ctx, f, opt)
+	if err == nil || r == nil {
+		t.Fatalf("report %v, error %v", r, err)
+	}
+	if !r.Interrupted || len(r.Rows) != 2 || r.Rows[0].Runs < 2 || r.Rows[1].Runs < 1 {
+		t.Errorf("%+v", r)
 	}
 }

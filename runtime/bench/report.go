@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	ced "cedrun/cuda"
@@ -12,8 +13,9 @@ import (
 
 // Report is what was measured.
 type Report struct {
-	Machine Machine `json:"machine"`
-	Rows    []Row   `json:"rows"`
+	Machine     Machine `json:"machine"`
+	Interrupted bool    `json:"interrupted"` // not all cases and runs are in it
+	Rows        []Row   `json:"rows"`
 }
 
 // Machine is where, and its limits: medians over the run, all threads together.
@@ -27,6 +29,10 @@ type Machine struct {
 	Read    float64 `json:"read_gbps"`
 	BF16    float64 `json:"bf16_gflops"`
 	F32     float64 `json:"f32_gflops"`
+	// Spread is how far apart the measurements of a rate were: largest over smallest, less 1. NotQuiet is a spread so
+	// large that something else ran, and the figures are unreliable.
+	Spread   float64 `json:"probe_spread"`
+	NotQuiet bool    `json:"not_quiet"`
 	// Growth is how much the process grew per token of the largest decode case, Planned what the cache format says.
 	Growth  float64 `json:"bytes_per_token,omitempty"`
 	Planned int     `json:"cache_bytes_per_token"`
@@ -41,6 +47,7 @@ type Row struct {
 	Rate    float64 `json:"tok_s"` // of all sequences together
 	Fastest float64 `json:"tok_s_best"`
 	Slowest float64 `json:"tok_s_worst"`
+	Runs    int     `json:"runs"`
 	Steps   int     `json:"steps"`
 	Seconds float64 `json:"seconds"` // of the prompt, or of a decode step
 
@@ -88,13 +95,21 @@ func (b *bench) report() *Report {
 	out := &Report{Machine: Machine{
 		Model: b.inst.Source.Name(), Backend: b.opt.Setup.Backend.String(), ISA: ced.ISA(), Threads: b.inst.Threads(),
 		Chunk: b.opt.Setup.Chunk, Repeat: b.opt.Repeat, Read: r.Read / 1e9, BF16: r.BF16 / 1e9, F32: r.F32 / 1e9,
-		Planned: c.BytesPerToken(), Growth: b.growth(),
+		Spread: b.prober.Spread(), Planned: c.BytesPerToken(), Growth: b.growth(),
 	}}
+	out.Machine.NotQuiet = out.Machine.Spread > quietSpread
 	for _, c := range b.cases {
+		out.Interrupted = out.Interrupted || len(c.runs) < b.opt.Repeat
+		if len(c.runs) == 0 {
+			continue
+		}
 		out.Rows = append(out.Rows, b.row(c, r))
 	}
 	return out
 }
+
+// quietSpread is how far measurements of a rate of a quiet machine are apart at most.
+const quietSpread = 0.3
 
 // growthTokens are enough for growth to be told from the rest of the process.
 const growthTokens = 1 << 14
@@ -103,24 +118,29 @@ const growthTokens = 1 << 14
 func (b *bench) growth() float64 {
 	most, grown := 0, int64(0)
 	for _, c := range b.cases {
-		if n := c.context * c.batch; !c.prefill && n > most {
+		if n := c.context * c.batch; !c.prefill && len(c.runs) > 0 && n > most {
 			most, grown = n, c.memory.anonymous-b.start.anonymous
 		}
 	}
 	if most-b.touched < growthTokens {
 		return 0
 	}
-	return float64(grown) / float64(most-b.touched)
+	return math.Round(float64(grown) / float64(most-b.touched))
 }
 
-// budget is the work of a case's prompt or step.
-func (b *bench) budget(c *bcase) *plan.Budget {
+// budget is the work of a case's prompt or step, in whole bytes and FLOPs.
+func (b *bench) budget(c *bcase) (w *plan.Budget) {
 	cfg := b.inst.Config
-	if !c.prefill {
-		return plan.DecodeBudget(cfg, c.batch, c.context+b.opt.Steps/2)
+	if c.prefill {
+		p := model.NewPlan(cfg, c.mode, c.context)
+		w = plan.PromptBudget(cfg, plan.Thresholds(p), c.context, b.opt.Setup.Chunk)
+	} else {
+		w = plan.DecodeBudget(cfg, c.batch, c.context+b.opt.Steps/2)
 	}
-	p := model.NewPlan(cfg, c.mode, c.context)
-	return plan.PromptBudget(cfg, plan.Thresholds(p), c.context, b.opt.Setup.Chunk)
+	for i, p := range w { // of experts it is an expectation
+		w[i] = plan.Work{Bytes: math.Round(p.Bytes), FLOPs: math.Round(p.FLOPs)}
+	}
+	return w
 }
 
 func (b *bench) row(c *bcase, r machine.Rates) Row {
@@ -131,7 +151,7 @@ func (b *bench) row(c *bcase, r machine.Rates) Row {
 		tokens = float64(c.context)
 	}
 	row := Row{
-		Phase: "decode", Context: c.context, Batch: c.batch, Steps: t.steps, Seconds: t.each(c),
+		Phase: "decode", Context: c.context, Batch: c.batch, Runs: len(runs), Steps: t.steps, Seconds: t.each(c),
 		Rate: tokens / t.each(c), Fastest: tokens / runs[0].each(c), Slowest: tokens / runs[len(runs)-1].each(c),
 		Anonymous: c.memory.anonymous, File: c.memory.file,
 	}

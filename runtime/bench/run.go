@@ -14,6 +14,7 @@ import (
 	"cedrun/runtime/kv"
 	"cedrun/runtime/machine"
 	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
 	"cedrun/runtime/sample"
 )
 
@@ -26,9 +27,10 @@ type Options struct {
 	Repeat   int
 	Steps    int // decode steps of a run
 	Seed     uint64
-	Setup    engine.Setup       // backend, threads, chunk; sizes are filled in
-	Progress func(done, of int) // optional
-	Warn     func(what string)  // optional
+	Setup    engine.Setup // backend, threads, chunk; sizes are filled in
+	// Progress is told before each run what it is, and how many of all are done. Optional, as is Warn.
+	Progress func(what string, done, of int)
+	Warn     func(what string)
 }
 
 // bench is a model under measurement.
@@ -52,20 +54,32 @@ type bcase struct {
 	memory         resident
 }
 
-// Run measures, and closes the files.
+// Run measures, and closes the files. When ctx ends it, it reports what was measured until then beside the error.
 func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err error) {
 	b := &bench{opt: opt, collect: newCollector()}
 	if err := b.plan(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	if load, err := f.Plan(b.opt.Setup); err == nil && load.Shortage != "" && opt.Warn != nil {
-		opt.Warn(load.Shortage)
+	if opt.Warn == nil {
+		opt.Warn = func(string) {}
+	}
+	if load, err := f.Plan(b.opt.Setup); err == nil {
+		if load.LacksCache() {
+			return nil, errors.Join(fmt.Errorf("the KV cache of %d sequences of up to %d tokens takes %s and %s of memory are free: lower --contexts, --fill or --batch",
+				b.opt.Setup.Slots, b.opt.Setup.Context, plan.GB(load.Buffers.KV+load.Buffers.Windows), plan.GB(load.Available)), f.Close())
+		}
+		if load.Shortage != "" {
+			opt.Warn(load.Shortage)
+		}
 	}
 	if b.inst, err = engine.Start(f, b.opt.Setup); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	defer func() { err = errors.Join(err, b.inst.Close()) }()
 	b.opt.Setup = b.inst.Setup
+	if n := b.opt.Setup.Chunk; opt.Setup.Chunk > n {
+		opt.Warn(fmt.Sprintf("--chunk %d is lowered to %d: no sequence here is longer", opt.Setup.Chunk, n))
+	}
 	if b.stream, err = ced.Open(b.opt.Setup.Backend, 0, b.inst.Threads()); err != nil {
 		return nil, err
 	}
@@ -78,15 +92,18 @@ func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err erro
 		return nil, err
 	}
 	done := 0
-	for range opt.Repeat {
+	for n := range opt.Repeat {
 		for _, c := range b.cases {
 			if opt.Progress != nil {
-				opt.Progress(done, opt.Repeat*len(b.cases))
+				opt.Progress(fmt.Sprintf("%s, run %d of %d", c, n+1, opt.Repeat), done, opt.Repeat*len(b.cases))
 			}
 			if err := b.prober.Probe(); err != nil {
 				return nil, err
 			}
 			t, err := b.run(ctx, c, c.context, opt.Steps)
+			if err != nil && ctx.Err() != nil {
+				return b.report(), ctx.Err()
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c, err)
 			}
@@ -111,8 +128,14 @@ func slack(batch int) int { return 64 + batch }
 // plan lists the cases and sizes the engine for the largest.
 func (b *bench) plan(f *engine.Files) error {
 	o := &b.opt
-	most, tokens := 0, 0
+	limit, most, tokens := f.Config.MaxPositions, 0, 0
+	tooLong := func(n int) error {
+		return fmt.Errorf("contexts take up to %d tokens with what is written after them: this model takes %d", n, limit)
+	}
 	for _, n := range o.Contexts {
+		if n >= limit && len(o.Modes) > 0 {
+			return tooLong(n + 1)
+		}
 		for _, m := range o.Modes {
 			b.cases = append(b.cases, &bcase{prefill: true, mode: m, context: n, batch: 1})
 			most, tokens = max(most, n+1), max(tokens, n+1)
@@ -123,15 +146,18 @@ func (b *bench) plan(f *engine.Files) error {
 	for _, n := range depths {
 		for _, batch := range o.Batches {
 			b.cases = append(b.cases, &bcase{context: n, batch: batch})
+			switch room := limit - (n + 1 + o.Steps + slack(0)); {
+			case room < 1:
+				return tooLong(n + 1 + o.Steps + slack(1))
+			case batch > room:
+				return fmt.Errorf("--batch %d: until so many sequences of %d tokens have begun, the first would pass the %d tokens that this model takes; lower --batch to %d", batch, n, limit, room)
+			}
 			end := n + 1 + o.Steps + slack(batch)
 			slots, most, tokens = max(slots, batch), max(most, end), max(tokens, batch*pages(end))
 		}
 	}
 	if len(b.cases) == 0 {
 		return errors.New("nothing to measure: give contexts and prefill modes, or batches")
-	}
-	if limit := f.Config.MaxPositions; most > limit {
-		return fmt.Errorf("contexts take up to %d tokens with what is written after them: this model takes %d", most, limit)
 	}
 	s := &o.Setup
 	s.Context, s.Slots, s.KVTokens, s.Outputs = most, slots, pages(tokens), slots

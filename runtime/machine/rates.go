@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -41,9 +42,9 @@ func NewProber(s *ced.Stream) (*Prober, error) {
 	if have := plan.Available(os.DirFS("/")); have > 0 {
 		size = int(min(probeBytes, have/4))
 	}
-	data, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	data, err := allocate(size)
 	if err != nil {
-		return nil, fmt.Errorf("measure memory: %d bytes: %w", size, err)
+		return nil, fmt.Errorf("measure memory: no buffer of %s can be had (%w): free memory, or lift the limit on address space (ulimit -v)", plan.GB(leastProbe), err)
 	}
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // slower without
 	p := &Prober{s: s, data: data}
@@ -52,6 +53,20 @@ func NewProber(s *ced.Stream) (*Prober, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// leastProbe is a buffer that no cache of a few threads holds.
+const leastProbe = 64 << 20
+
+// allocate maps size bytes, or a quarter as often as address space is too short for them.
+func allocate(size int) ([]byte, error) {
+	for {
+		data, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err == nil || size/4 < leastProbe {
+			return data, err
+		}
+		size /= 4
+	}
 }
 
 // Bytes is the memory that a Prober holds.
@@ -92,6 +107,22 @@ func (p *Prober) Rates() Rates {
 		Read: middle(func(r Rates) float64 { return r.Read }), BF16: middle(func(r Rates) float64 { return r.BF16 }),
 		F32: middle(func(r Rates) float64 { return r.F32 }),
 	}
+}
+
+// Spread is how far apart the measurements of a rate are, of the rate where it is most: largest over smallest, less 1.
+func (p *Prober) Spread() (most float64) {
+	for _, of := range []func(Rates) float64{
+		func(r Rates) float64 { return r.Read }, func(r Rates) float64 { return r.BF16 }, func(r Rates) float64 { return r.F32 },
+	} {
+		low, high := math.Inf(1), 0.
+		for _, r := range p.all {
+			low, high = min(low, of(r)), max(high, of(r))
+		}
+		if low > 0 && high > 0 {
+			most = max(most, high/low-1)
+		}
+	}
+	return most
 }
 
 func (p *Prober) measure() (r Rates, err error) {

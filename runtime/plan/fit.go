@@ -63,9 +63,20 @@ func (m *Memory) Shortage(c *config.Config) string {
 		GB(m.Have), GB(m.Need()), GB(m.ExpertsHeld), GB(m.Weights.Experts), 100*m.ExpertShare)
 	if over := m.Need() - m.Have; over > 0 {
 		what = fmt.Sprintf("%s of memory are free, but buffers and what every token reads take %s", GB(m.Have), GB(m.Need()))
-		token += float64(over)
+		token += float64(min(over, m.Weights.Always())) // buffers are not on disk
 	}
-	return fmt.Sprintf("%s: each token will read about %s from disk, %.2g s at 3 GB/s; cedrun plan measures this disk and predicts the speed", what, GB(int64(token)), token/3e9)
+	return fmt.Sprintf("%s: each token will read about %s of weights from disk, %s at 3 GB/s; cedrun plan measures this disk and predicts the speed", what, GB(int64(token)), seconds(token/3e9))
+}
+
+// seconds writes a time without an exponent.
+func seconds(s float64) string {
+	switch {
+	case s >= 10:
+		return fmt.Sprintf("%.0f s", s)
+	case s >= 0.01:
+		return fmt.Sprintf("%.2g s", s)
+	}
+	return "less than 0.01 s"
 }
 
 // FitError is a wish that the memory does not hold.

@@ -157,10 +157,15 @@ func (l Load) Check() error {
 	if l.Available == 0 || l.Need() <= l.Available {
 		return nil
 	}
-	if l.Read > l.Buffers.KV {
+	if !l.LacksCache() {
 		return fmt.Errorf("%s of weights are to be read into memory and %s are free: leave out --no-map, or lift the limit on address space", GB(l.Read), GB(l.Available))
 	}
 	return fmt.Errorf("the KV cache of %d tokens takes %s and %s of memory are free: lower --context", l.KVTokens, GB(l.Buffers.KV+l.Buffers.Windows), GB(l.Available))
+}
+
+// LacksCache reports whether it is the cache of the sequences that the memory is too small for.
+func (l Load) LacksCache() bool {
+	return l.Available > 0 && l.Need() > l.Available && l.Read <= l.Buffers.KV
 }
 
 // GB writes bytes in decimal units: 3.2 GB, 17 MB, 12 kB.

@@ -120,15 +120,16 @@ func TestReportsAreTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	var shape struct {
-		Machine map[string]any   `json:"machine"`
-		Rows    []map[string]any `json:"rows"`
+		Machine     map[string]any   `json:"machine"`
+		Interrupted bool             `json:"interrupted"`
+		Rows        []map[string]any `json:"rows"`
 	}
 	d := json.NewDecoder(&object)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&shape); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range []string{"read_gbps", "bf16_gflops", "f32_gflops"} {
+	for _, k := range []string{"read_gbps", "bf16_gflops", "f32_gflops", "probe_spread", "not_quiet"} {
 		if shape.Machine[k] == nil {
 			t.Errorf("machine lacks %s", k)
 		}

@@ -42,27 +42,30 @@ func TestAConstraintLimitsATextAndEndsIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := 0
+		var got []int32
 		for {
 			tok, ok := g.Next(context.Background())
 			if !ok {
 				break
 			}
-			if tok.ID != c.taken[n] || tok.ID != 5 && tok.ID != 70 && tok.ID != 71 {
-				t.Errorf("token %d is %d", n, tok.ID)
+			got = append(got, tok.ID)
+		}
+		n := len(got)
+		for i, id := range got {
+			if id != c.taken[i] || id != 5 && id != 70 && id != 71 {
+				t.Errorf("token %d is %d", i, id)
 			}
-			n++
 		}
 		if r := g.Result(); r.Finish != FinishStop || r.Err != nil || n != 6 {
 			t.Errorf("%d tokens, ended by %s (%v)", n, r.Finish, r.Err)
 		}
 	}
 	for want, c := range map[string]*only{"no token can be sampled": {}, "constrained output: no": {ids: []int32{5}, err: errors.New("no")}} {
+		c.n = 9
 		g, err := i.Submit(context.Background(), Request{Prompt: ids, MaxTokens: 4, Sampling: sample.Params{TopP: 1}, Constraint: c})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.n = 9
 		if r := g.Wait(); r.Finish != FinishError || r.Err == nil || !strings.Contains(r.Err.Error(), want) {
 			t.Errorf("ended by %s: %v, want %q", r.Finish, r.Err, want)
 		}

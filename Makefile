@@ -34,7 +34,8 @@ test-go: all
 
 # The native tests and conformance for linux/arm64, on an emulator where the machine is another one.
 ARM64      ?= aarch64-linux-gnu-
-ARM64_RUN  ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
+# Go's preemption by signals can hang qemu.
+ARM64_RUN  ?= qemu-aarch64 -L /usr/aarch64-linux-gnu -E GODEBUG=asyncpreemptoff=1
 space       = $(subst ,, )
 test-arm64: lib
 	@command -v $(ARM64)g++ $(firstword $(ARM64_RUN)) >/dev/null || \

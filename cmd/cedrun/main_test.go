@@ -134,7 +134,7 @@ func TestBadInput(t *testing.T) {
 		{"flag after an argument", with("generate", "Hello", "--seed", "3"), "--seed stands after"},
 		{"not a number", with("generate", "-p", "x", "--max-tokens", "many"), `invalid value "many" for flag --max-tokens`},
 		{"negative tokens", with("generate", "-p", "x", "--max-tokens", "-1"), "--max-tokens -1: use 0 or more"},
-		{"negative threads", with("generate", "-p", "x", "--threads", "-1"), "--threads -1: use 0 or more"},
+		{"negative threads", with("generate", "-p", "x", "--threads", "-1"), "--threads -1: use 1 to 1024, or 0 for one per core"},
 		{"negative context", with("generate", "-p", "x", "--context", "-5"), "--context -5: use 1 or more"},
 		{"context beyond the model", with("generate", "-p", "x", "--context", "5000"), "--context 5000: this model takes at most 4096"},
 		{"negative top-k", with("generate", "-p", "x", "--top-k", "-1"), "--top-k -1: use 0 or more"},

@@ -43,7 +43,7 @@ test-arm64: lib
 	cmake -S . -B build/arm64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	  -DCMAKE_CXX_COMPILER=$(ARM64)g++ -DCMAKE_CROSSCOMPILING_EMULATOR="$(subst $(space),;,$(ARM64_RUN))"
 	cmake --build build/arm64 -j $(JOBS)
-	ctest --test-dir build/arm64 --verbose
+	CED_EMULATOR="$(ARM64_RUN)" ctest --test-dir build/arm64 --verbose
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(ARM64)gcc go build -tags arm64cross -o build/arm64/cedrun ./cmd/cedrun
 # The program itself there: minutes, and qemu has hung once in Go's runtime, so not in CI.
 conform-arm64: test-arm64

@@ -129,8 +129,9 @@ class Digests {
 std::string digests_under(Isa isa) {
   char program[4096] = {};
   if (readlink("/proc/self/exe", program, sizeof program - 1) <= 0) return "";
-  const std::string command = std::string("CED_PRINT_DIGESTS=1 CEDRUN_ISA=") + ced::isa_name(isa) + " '" +
-                              program + "' 'isa bits' 2>&1";
+  const char *emulator = getenv("CED_EMULATOR");  // what runs this program, if the machine itself does not
+  const std::string command = std::string("CED_PRINT_DIGESTS=1 CEDRUN_ISA=") + ced::isa_name(isa) + " " +
+                              (emulator != nullptr ? emulator : "") + " '" + program + "' 'isa bits' 2>&1";
   FILE *out = popen(command.c_str(), "r");
   if (out == nullptr) return "";
   std::string lines;

@@ -158,6 +158,14 @@ CED_INLINE void store_bf16(uint16_t *p, const f32<W> &x) {
   narrow(bits_as<uint32_t>(round_bf16(x)) >> 16, p);
 }
 
+// n f32 as BF16, NaN included.
+struct RoundRow {
+  template <int W>
+  static CED_INLINE void run(const float *x, int n, uint16_t *y) {
+    for (int i = 0; i < n; i++) y[i] = f32_to_bf16(x[i]);
+  }
+};
+
 // Lane l + lane l+8, then +4, +2, +1.
 template <int W>
 CED_INLINE float sum(const f32<W> &a) {

@@ -3,18 +3,9 @@
 #include "kernel/dense_gemm/dense_gemm.h"
 #include "kernel/dense_gemm/tile.h"
 #include "kernel/lanes.h"
-#include "num/bf16.h"
 
 namespace ced {
 namespace {
-
-// n sums as BF16.
-struct RoundRow {
-  template <int W>
-  static CED_INLINE void run(const float *sums, int n, uint16_t *y) {
-    for (int i = 0; i < n; i++) y[i] = f32_to_bf16(sums[i]);
-  }
-};
 
 struct Product {
   const ced_dense_gemm_args &a;

@@ -63,14 +63,6 @@ struct SwigluQuant {
   }
 };
 
-// n sums as BF16.
-struct RoundRow {
-  template <int W>
-  static CED_INLINE void run(const float *sums, int n, uint16_t *y) {
-    for (int i = 0; i < n; i++) y[i] = f32_to_bf16(sums[i]);
-  }
-};
-
 // y = the parts added in order, n elements.
 struct AddParts {
   template <int W>

@@ -1,10 +1,15 @@
 package ced
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Trace records what a stream ran and when: kernel calls and copies, and the sections that the caller marks around them.
-// It never grows: what does not fit is counted in Dropped. Like its stream it belongs to one goroutine at a time.
+// It never grows: what does not fit is counted in Dropped. Like its stream it belongs to one goroutine at a time, but for
+// Pause.
 type Trace struct {
+	paused  atomic.Bool
 	events  []Event
 	dropped int
 	epoch   time.Time
@@ -31,13 +36,19 @@ func (t *Trace) Events() []Event { return t.events }
 // Dropped counts events for which there was no room.
 func (t *Trace) Dropped() int { return t.dropped }
 
+// Pause stops or resumes recording, from any goroutine; a trace begins resumed. What runs at that moment is lost or
+// recorded in part: whoever resumes leaves out what began before.
+func (t *Trace) Pause(on bool) { t.paused.Store(on) }
+
 // At is the Start of an event at time t.
 func (t *Trace) At(at time.Time) time.Duration { return at.Sub(t.epoch) }
 
 // Reset forgets all events. The open section goes on, counted from now.
 func (t *Trace) Reset() {
 	t.events, t.dropped = t.events[:0], 0
-	t.section.Start = time.Since(t.epoch)
+	if t.open {
+		t.section.Start = time.Since(t.epoch)
+	}
 }
 
 func (t *Trace) end() {
@@ -49,6 +60,10 @@ func (t *Trace) end() {
 }
 
 func (t *Trace) mark(part string, layer int) {
+	if t.paused.Load() {
+		t.end()
+		return
+	}
 	now := time.Since(t.epoch)
 	if t.open {
 		t.section.Took = now - t.section.Start
@@ -69,7 +84,8 @@ func (t *Trace) add(e Event) {
 	t.events = append(t.events, e)
 }
 
-// SetTrace starts recording into t; nil stops it. Without a trace a call pays for one branch before and one after.
+// SetTrace starts recording into t; nil stops it. Without a trace a call pays for one branch before and one after, with a
+// paused one for a load more.
 func (s *Stream) SetTrace(t *Trace) { s.trace = t }
 
 // Mark begins a section: what the stream runs and the host does from now on counts for a part of the model, or of the
@@ -87,16 +103,16 @@ func (s *Stream) EndSection() {
 	}
 }
 
-// begin and end enclose a call.
+// begin and end enclose a call; start is negative when it is not recorded.
 func (s *Stream) begin() time.Duration {
-	if s.trace == nil {
-		return 0
+	if s.trace == nil || s.trace.paused.Load() {
+		return -1
 	}
 	return time.Since(s.trace.epoch)
 }
 
 func (s *Stream) end(kernel string, start time.Duration, rc int) error {
-	if s.trace != nil {
+	if s.trace != nil && start >= 0 {
 		s.trace.call(kernel, start)
 	}
 	if rc == 0 {

@@ -105,8 +105,40 @@ func TestAnUntracedStreamRecordsNothing(t *testing.T) {
 	}
 }
 
+func TestAPausedTraceRecordsNothingAndGoesOn(t *testing.T) {
+	s, a := open(t)
+	trace := NewTrace(16)
+	s.SetTrace(trace)
+	fill := func() {
+		if err := s.Fill(a, 0, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trace.Pause(true)
+	s.Mark("router", 1)
+	fill()
+	s.EndSection()
+	if n := len(trace.Events()); n != 0 {
+		t.Fatalf("%d events of a paused trace", n)
+	}
+	trace.Pause(false)
+	s.Mark("router", 2)
+	fill()
+	trace.Pause(true)
+	fill()
+	s.Mark("head", -1) // ends the section, begins none
+	trace.Pause(false)
+	s.EndSection()
+	e := trace.Events()
+	if len(e) != 2 || e[0].Kernel != "fill" || e[1].Kernel != "" || e[1].Layer != 2 {
+		t.Errorf("%+v: want a call of layer 2 and its section", e)
+	}
+}
+
 func BenchmarkFill(b *testing.B) {
-	for name, trace := range map[string]*Trace{"untraced": nil, "traced": NewTrace(1 << 10)} {
+	paused := NewTrace(1 << 10)
+	paused.Pause(true)
+	for name, trace := range map[string]*Trace{"untraced": nil, "traced": NewTrace(1 << 10), "paused": paused} {
 		b.Run(name, func(b *testing.B) {
 			s, a := open(b)
 			s.SetTrace(trace)

@@ -7,24 +7,33 @@ type Page int32
 
 // Pool hands out pages and counts references to them; a page is free again when nobody refers to it.
 type Pool struct {
-	refs []int32
-	free []Page // a stack, lowest page on top at the start
+	refs   []int32
+	cached []bool // a Tree has one of the references
+	free   []Page // a stack, lowest page on top at the start
+
+	idle, shared int
 }
 
 // NewPool makes a pool of n pages, all free.
 func NewPool(n int) *Pool {
-	p := &Pool{refs: make([]int32, n), free: make([]Page, n)}
+	p := &Pool{refs: make([]int32, n), cached: make([]bool, n), free: make([]Page, n)}
 	for i := range p.free {
 		p.free[i] = Page(n - 1 - i)
 	}
 	return p
 }
 
-// Pages is the size of the pool, Free the number of pages nobody holds.
+// Pages is the size of the pool.
 func (p *Pool) Pages() int { return len(p.refs) }
 
 // Free is the number of pages that nobody holds.
 func (p *Pool) Free() int { return len(p.free) }
+
+// Idle is the number of pages that only a Tree holds.
+func (p *Pool) Idle() int { return p.idle }
+
+// Shared is the number of pages that two or more sequences hold.
+func (p *Pool) Shared() int { return p.shared }
 
 // FullError says how many pages were missing.
 type FullError struct{ Want, Free int }
@@ -53,7 +62,7 @@ func (p *Pool) Hold(page Page) error {
 	if p.refs[page] == 0 {
 		return fmt.Errorf("hold KV page %d: it is free", page)
 	}
-	p.refs[page]++
+	p.set(page, p.refs[page]+1, p.cached[page])
 	return nil
 }
 
@@ -63,11 +72,41 @@ func (p *Pool) Release(pages []Page) error {
 		if p.refs[page] == 0 {
 			return fmt.Errorf("release KV page %d: it is free", page)
 		}
-		if p.refs[page]--; p.refs[page] == 0 {
+		p.set(page, p.refs[page]-1, p.cached[page])
+		if p.refs[page] == 0 {
 			p.free = append(p.free, page)
 		}
 	}
 	return nil
+}
+
+// set changes a page's references, and whether one of them is a Tree's.
+func (p *Pool) set(page Page, refs int32, cached bool) {
+	count := func(by int) {
+		users := p.refs[page]
+		if p.cached[page] {
+			users--
+		}
+		switch {
+		case users > 1:
+			p.shared += by
+		case users == 0 && p.cached[page]:
+			p.idle += by
+		}
+	}
+	count(-1)
+	p.refs[page], p.cached[page] = refs, cached
+	count(1)
+}
+
+// cache and uncache take and drop a Tree's reference to a page in use; a page has at most one.
+func (p *Pool) cache(page Page) { p.set(page, p.refs[page]+1, true) }
+
+func (p *Pool) uncache(page Page) {
+	p.set(page, p.refs[page]-1, false)
+	if p.refs[page] == 0 {
+		p.free = append(p.free, page)
+	}
 }
 
 // PagesFor is the number of pages that tokens need.

@@ -47,6 +47,11 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 		if p.in.count == 0 {
 			break
 		}
+		if l == m.source() && m.tails[0] != 0 {
+			if err := p.keepTails(); err != nil {
+				return 0, 0, err
+			}
+		}
 	}
 	if p.in.count > 0 {
 		if n, err = p.head(); err != nil {

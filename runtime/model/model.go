@@ -31,7 +31,9 @@ type Options struct {
 	// Prefetch reads experts and table rows ahead that are not in memory: for mapped weights that were not all read
 	// before. Stays says that what is in memory is there for good, because everything fits; Warmed that all experts are.
 	Prefetch, Stays, Warmed bool
-	HugePages               bool // ask for huge pages behind caches and step buffers of a host stream
+	// Tails keeps the streams of the last rows of each sequence between encoder and decoder, for images (Save).
+	Tails     bool
+	HugePages bool // ask for huge pages behind caches and step buffers of a host stream
 	// StaleIndexKeys reproduces the upstream decode quirk (spec D1), for comparison with its goldens only.
 	StaleIndexKeys bool
 }
@@ -58,6 +60,7 @@ type Model struct {
 	windowStart ced.Addr // i32 [layers][slots]
 	rings       ced.Addr // [layers][slots][ringRows][rowBytes]
 	open        map[int]ced.Addr
+	tails       [tailPlanes]ced.Addr // with Options.Tails: [slots][window][bytes of a row]
 
 	freqPlain, freqCompressed ced.Addr
 	ws                        workspace
@@ -96,6 +99,9 @@ func (m *Model) Config() *config.Config { return m.cfg }
 
 // Options are the sizes in force.
 func (m *Model) Options() Options { return m.opt }
+
+// Pool counts the pages of the global KV cache.
+func (m *Model) Pool() *kv.Pool { return m.pool }
 
 // FreeTokens is the number of tokens of global KV that no sequence has reserved.
 func (m *Model) FreeTokens() int { return m.pool.Free() * kv.PageTokens }
@@ -183,6 +189,9 @@ func (m *Model) allocate() error {
 				return err
 			}
 		}
+	}
+	if err := m.allocateTails(); err != nil {
+		return err
 	}
 	if m.freqPlain, err = m.upload(bytesOf(c.RopeFreqs(false))); err != nil {
 		return err

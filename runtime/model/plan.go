@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"cedrun/runtime/config"
 )
@@ -42,26 +43,35 @@ type Plan struct {
 }
 
 // NewPlan plans a sequence whose generation starts after prompt tokens.
-func NewPlan(c *config.Config, mode Prefill, prompt int) Plan {
+func NewPlan(c *config.Config, mode Prefill, prompt int) Plan { return planAfter(c, mode, prompt, 0) }
+
+// planAfter plans a sequence whose first hit tokens have their global rows already, with the windows of one that has
+// none: from the last layer to the first, a layer takes the rows that the next one takes, those that their windows
+// reach back to, and, if it owns KV, all whose global rows are missing.
+func planAfter(c *config.Config, mode Prefill, prompt, hit int) Plan {
 	n, w := c.Layers, c.Window
 	p := Plan{make([]int, n), make([]int, n), make([]int, n)}
-	if len(c.KVSources) == 0 || mode == Exact {
+	if len(c.KVSources) == 0 || mode == Exact && hit == 0 {
 		return p
 	}
-	last := func(rows int) int { return max(0, prompt-rows) }
 	src := c.KVSources[len(c.KVSources)-1]
-	for l := src; l < n; l++ {
-		switch mode {
-		case Replay:
-			p.Enter[l], p.Window[l], p.Query[l] = last(w), last(w), last(w)
-		case Cone:
-			need := w + (n-l-1)*(w-1)
-			p.Enter[l], p.Window[l], p.Query[l] = last(need), last(need), last(need-w+1)
-		}
+	next := prompt - 1 // first row that is wanted of a layer
+	switch mode {
+	case Exact:
+		next = min(next, hit)
+	case Replay:
+		next = prompt - w
 	}
-	p.Enter[src] = 0
-	if mode == Replay {
-		p.Window[src] = last(2*w - 1) // so that the tail's rows see exact windows in this layer
+	for l := n - 1; l >= 0; l-- {
+		p.Query[l], p.Window[l] = max(0, next), max(0, next-w+1)
+		if mode == Replay && l > src {
+			p.Window[l] = p.Query[l]
+		}
+		p.Enter[l] = p.Window[l]
+		if slices.Contains(c.KVSources, l) {
+			p.Enter[l] = min(p.Enter[l], hit-hit%c.CompressRatios[l]) // the open group too
+		}
+		next = p.Enter[l]
 	}
 	return p
 }

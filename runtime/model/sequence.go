@@ -16,7 +16,13 @@ type Sequence struct {
 	clipped bool    // some rows saw less of their window than in mode exact
 	tokens  []int32 // processed tokens
 	frozen  int     // global rows of tokens before this position are kept, not rewritten
-	pages   []kv.Page
+	streams int     // rows from this position on have gone through the last KV source
+
+	replayed bool // rows from exact on come from clipped windows of the encoder
+	exact    int
+
+	tail, tailEnd int // rows of an image that are still to run through the layers after the last KV source
+	pages         []kv.Page
 
 	published int // last layer that wrote index keys; read by Options.StaleIndexKeys only
 }
@@ -71,6 +77,9 @@ func (m *Model) Extend(q *Sequence, mode Prefill, prompt int) (ok bool, err erro
 // replan sets where a sequence's windows start.
 func (m *Model) replan(q *Sequence, p Plan) error {
 	q.plan = p
+	if src := m.source(); src >= 0 && p.Query[src] >= q.Pos() {
+		q.streams = p.Query[src]
+	}
 	for l := range m.schedule {
 		at := m.windowStart + ced.Addr(4*(l*m.opt.Slots+q.slot))
 		if err := m.s.Upload(at, bytesOf([]int32{int32(p.Window[l])})); err != nil {
@@ -114,19 +123,29 @@ func (m *Model) Reserve(q *Sequence, tokens int) error {
 }
 
 // Rewind drops the windows and goes back for encoder bounded replay (spec 7.6): the global rows of all tokens
-// processed so far are kept, the last window of them will be fed again, with windows that start there. The position
-// must be a multiple of every ratio. mode and prompt plan the rest as in NewSequence.
+// processed so far are kept, the last window of them will be fed again, with windows that start there. An open group is
+// made again from the rows that are fed. mode and prompt plan the rest as in NewSequence.
 func (m *Model) Rewind(q *Sequence, mode Prefill, prompt int) error {
 	hit := len(q.tokens)
-	for _, l := range m.cfg.KVSources {
-		if r := m.cfg.CompressRatios[l]; hit%r != 0 {
-			return fmt.Errorf("replay after %d tokens: not a multiple of layer %d's ratio %d", hit, l, r)
-		}
-	}
 	start := max(0, hit-m.cfg.Window)
 	q.frozen, q.clipped = hit, q.clipped || start > 0
+	if start > 0 {
+		q.exact = q.Exact()
+		q.replayed = true
+	}
 	q.tokens = q.tokens[:start]
 	return m.replan(q, NewPlan(m.cfg, mode, prompt).from(start))
 }
+
+// Exact is the number of processed tokens, from the first on, whose global rows have the bits of a new sequence.
+func (q *Sequence) Exact() int {
+	if q.replayed {
+		return min(q.exact, q.Pos())
+	}
+	return q.Pos()
+}
+
+// Pages are the sequence's pages, in the order of positions. The caller must not change them.
+func (q *Sequence) Pages() []kv.Page { return q.pages }
 
 func (m *Model) maxPages() int { return kv.PagesFor(m.opt.Context) }

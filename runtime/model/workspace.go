@@ -44,7 +44,7 @@ func (w *workspace) allocate(m *Model) error {
 	}
 	widest := max(d, c.QLoraRank, c.OGroups*c.OLoraRank, cols*c.Engram.HeadDim)
 	w.rowSetBytes = (64 + 7*(4*r+16) + 4*o.Slots + 63) &^ 63
-	sets := c.Layers + 4 // of all rows, two in the last KV source, one in every layer after it
+	sets := c.Layers + len(c.KVSources) + 4 // of all rows, one in every layer, another in KV sources
 	blocks := max(c.CandidateTopKBlocks, 1)
 	bufs := []struct {
 		dst *ced.Addr

@@ -96,7 +96,7 @@ func stepBytes(c *config.Config, s Setup) int64 {
 		c.Experts*4 + c.ExpertsPerToken*8 + // router
 		cols*8 + wide + wide/32 + wide*2 + (hc+1)*d*2 + // Engram
 		8 // group and output lists
-	sets := (c.Layers + 4) * (64 + 7*(4*s.rows()+16) + 4*s.Slots + 63)
+	sets := (c.Layers + len(c.KVSources) + 4) * (64 + 7*(4*s.rows()+16) + 4*s.Slots + 63)
 	return int64(s.rows()*row) + int64(s.Outputs*(c.VocabSize*4+2*d)) + int64(sets)
 }
 

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/kv"
 	"cedrun/runtime/model"
 	"cedrun/runtime/plan"
 	"cedrun/runtime/sample"
@@ -19,7 +20,10 @@ import (
 type Options struct {
 	Context int // tokens a sequence may have
 	Chunk   int // prefill rows of a step, shared by all prompts
-	Observe func(Step)
+	// Snapshots bounds the bytes of snapshots (CacheSnapshot), SnapshotTTL the time since their last use; 0 = for ever.
+	Snapshots   int
+	SnapshotTTL time.Duration
+	Observe     func(Step)
 }
 
 // Step tells an observer what the engine just did. Tokens of the step have been handed out.
@@ -45,6 +49,7 @@ type Engine struct {
 
 	waiting, running []*run     // of the loop's goroutine only, like what follows
 	idle             []*Session // that hold a sequence, longest idle first
+	tree             *kv.Tree   // pages for requests to come
 	row              []float32
 	began            time.Time // when the last step ended, or idleness did
 	load             load
@@ -65,6 +70,7 @@ type run struct {
 	fed     [1]int32 // where it stands then
 	sampled int
 	forced  int // forced tokens fed
+	stored  int // tokens that the cache has got
 	stats   Stats
 	admit   time.Time
 	first   time.Time
@@ -74,8 +80,9 @@ type run struct {
 func New(m *model.Model, s *ced.Stream, opt Options) *Engine {
 	e := &Engine{
 		model: m, s: s, opt: opt, submit: make(chan *run), stop: make(chan struct{}), done: make(chan struct{}),
-		row: make([]float32, m.Config().VocabSize),
+		row: make([]float32, m.Config().VocabSize), tree: kv.NewTree(m.Pool()),
 	}
+	e.tree.LimitImages(opt.Snapshots, opt.SnapshotTTL)
 	go e.loop()
 	return e
 }
@@ -305,6 +312,9 @@ func (e *Engine) advance(q *run, rows int, logits ced.Addr) error {
 	}
 	if q.first.IsZero() {
 		q.first = time.Now()
+		if err := e.store(q); err != nil {
+			return err
+		}
 	}
 	return e.choose(q, end)
 }

@@ -1,21 +1,32 @@
 package engine
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"cedrun/runtime/kv"
+)
 
 // Load is how busy an engine is.
 type Load struct {
 	Running, Waiting  int // requests that take part in steps, and that wait for a place
-	KVTokens, KVInUse int // tokens of KV cache in all, and with a page, those of idle sessions included
+	KVTokens, KVInUse int // tokens of KV cache in all, and with a page, those of idle sessions and cached ones included
+	// KVCached tokens have a page that only the prefix cache has, KVShared ones a page that several requests have.
+	KVCached, KVShared       int
+	Snapshots, SnapshotBytes int
 }
 
 // load is the Load after the last step.
-type load struct{ running, waiting, inUse atomic.Int64 }
+type load struct {
+	running, waiting, inUse, cached, shared, snapshots, snapshotBytes atomic.Int64
+}
 
 // Load can be called from any goroutine; it is as of the last step.
 func (e *Engine) Load() Load {
 	return Load{
 		Running: int(e.load.running.Load()), Waiting: int(e.load.waiting.Load()),
 		KVTokens: e.model.Options().KVTokens, KVInUse: int(e.load.inUse.Load()),
+		KVCached: int(e.load.cached.Load()), KVShared: int(e.load.shared.Load()),
+		Snapshots: int(e.load.snapshots.Load()), SnapshotBytes: int(e.load.snapshotBytes.Load()),
 	}
 }
 
@@ -23,4 +34,9 @@ func (e *Engine) measure() {
 	e.load.running.Store(int64(len(e.running)))
 	e.load.waiting.Store(int64(len(e.waiting)))
 	e.load.inUse.Store(int64(e.model.Options().KVTokens - e.model.FreeTokens()))
+	pool := e.model.Pool()
+	e.load.cached.Store(int64(pool.Idle() * kv.PageTokens))
+	e.load.shared.Store(int64(pool.Shared() * kv.PageTokens))
+	e.load.snapshots.Store(int64(e.tree.Images()))
+	e.load.snapshotBytes.Store(int64(e.tree.ImageBytes()))
 }

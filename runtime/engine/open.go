@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
@@ -83,6 +84,9 @@ type Setup struct {
 	Chunk    int  // prefill rows of a step; 0 = 256
 	Outputs  int  // rows of a step that may want logits; 0 = one per slot
 	KVTokens int  // tokens of KV cache in all; 0 = Slots * Context
+	// Snapshots bounds the bytes of snapshots for CacheSnapshot; 0 = none. SnapshotTTL drops those unused for so long.
+	Snapshots   int
+	SnapshotTTL time.Duration
 	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
@@ -276,6 +280,7 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	o := model.Options{
 		Slots: setup.Slots, Context: setup.Context, KVTokens: setup.KVTokens, StepRows: setup.Chunk + setup.Slots,
 		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize, HugePages: setup.HugePages,
+		Tails: setup.Snapshots > 0,
 	}
 	f.residence(load, &o)
 	m, err := model.New(s, f.Checkpoint, f.Config, f.rows, o)
@@ -292,7 +297,7 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 		}
 	}
 	s.SetTrace(setup.Trace)
-	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe})
+	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe, Snapshots: setup.Snapshots, SnapshotTTL: setup.SnapshotTTL})
 	return i, nil
 }
 

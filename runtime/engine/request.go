@@ -32,13 +32,18 @@ type Request struct {
 	// Session, if set, is the conversation whose sequence the request continues, if its tokens begin the prompt, and
 	// otherwise replaces. Requests of one session run one after another.
 	Session *Session
+	// Cache is how the request, if it has no session, uses the prefix cache; what requests of one Salt leave there is not
+	// seen by those of another.
+	Cache Cache
+	Salt  string
 
 	// OnLogits, if set, gets the logits row of each position from LogitsFrom on, in order, on the engine's goroutine;
-	// the row is valid during the call. Rows that a session processed before do not come again.
+	// the row is valid during the call. Rows that a session processed before do not come again; from the cache no hit
+	// is taken that reaches beyond LogitsFrom.
 	OnLogits   func(pos int, row []float32) error
 	LogitsFrom int
-	// OnAdmit, if set, is told that the request has got its place and how many prompt tokens its session had processed,
-	// on the engine's goroutine.
+	// OnAdmit, if set, is told that the request has got its place and how many prompt tokens need not be run, on the
+	// engine's goroutine.
 	OnAdmit func(reused int)
 	// OnPrefill, if set, is told how many prompt tokens are done, on the engine's goroutine.
 	OnPrefill func(done, total int)
@@ -69,7 +74,8 @@ const (
 // Stats measures a generation, prefill and decode apart.
 type Stats struct {
 	PromptTokens, DecodeSteps int
-	Reused                    int           // of the prompt tokens: those that the session had processed
+	Reused                    int // of the prompt tokens: those that were not run, thanks to the session or the cache
+	Cache                     Reuse
 	Prefill, Decode           time.Duration // time in steps that ran it, waiting included
 }
 
@@ -170,8 +176,11 @@ func (r *Request) validate(e *Engine) error {
 		return fmt.Errorf("prompt of %d tokens plus %d to generate: the context holds %d; shorten the prompt, lower --max-tokens or raise --context",
 			len(r.Prompt), total-len(r.Prompt), e.opt.Context)
 	}
-	if r.Filled < 0 || r.Filled > 0 && (r.Filled >= len(r.Prompt) || r.Session != nil) {
-		return fmt.Errorf("%d filled tokens of a prompt of %d: leave one to be processed, and use no session", r.Filled, len(r.Prompt))
+	if r.Filled < 0 || r.Filled > 0 && (r.Filled >= len(r.Prompt) || r.Session != nil || r.Cache != CacheOff) {
+		return fmt.Errorf("%d filled tokens of a prompt of %d: leave one to be processed, and use neither session nor cache", r.Filled, len(r.Prompt))
+	}
+	if r.Session != nil && r.Cache != CacheOff {
+		return fmt.Errorf("a request uses either a session or the cache")
 	}
 	if r.OnLogits != nil {
 		if o := e.model.Options(); r.LogitsFrom < len(r.Prompt)-1 && o.Outputs < e.opt.Chunk+o.Slots {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"cedrun/runtime/kv"
 	"cedrun/runtime/model"
 )
 
@@ -31,15 +32,20 @@ func (e *Engine) place(q *run, tokens int) error {
 				return err
 			}
 		}
+		if q.Cache != CacheOff {
+			if err := e.adopt(q, tokens); err != nil {
+				return err
+			}
+		}
+	}
+	if q.seq == nil {
 		var err error
 		if q.seq, err = e.model.NewSequence(q.Prefill, len(q.Prompt)); err != nil {
 			return err
 		}
 	}
-	for len(e.idle) > 0 && tokens-q.seq.Reserved() > e.model.FreeTokens() {
-		if err := e.evict(); err != nil {
-			return err
-		}
+	if err := e.room(kv.PagesFor(tokens) - len(q.seq.Pages())); err != nil {
+		return err
 	}
 	if err := e.model.Reserve(q.seq, tokens); err != nil || q.Filled == 0 {
 		return err
@@ -77,17 +83,21 @@ func (e *Engine) evict() error {
 	return e.model.Release(seq)
 }
 
-// available is how many tokens a request could have pages for if idle sessions gave way.
+// available is how many tokens a request could have pages for if idle sessions and cached pages gave way.
 func (e *Engine) available() int {
-	n := e.model.FreeTokens()
+	n := e.model.FreeTokens() + e.model.Pool().Idle()*kv.PageTokens
 	for _, s := range e.idle {
 		n += s.seq.Reserved()
 	}
 	return n
 }
 
-// leave takes a request's sequence from it: its session keeps what was processed well, or it is released.
+// leave takes a request's sequence from it: its session or the cache keeps what was processed well, or it is released.
 func (e *Engine) leave(q *run, keep bool) error {
+	var err error
+	if keep && q.seq != nil {
+		err = e.store(q)
+	}
 	seq := q.seq
 	q.seq = nil
 	if s := q.Session; s != nil && s.user == q {
@@ -101,5 +111,5 @@ func (e *Engine) leave(q *run, keep bool) error {
 	if seq == nil {
 		return nil
 	}
-	return e.model.Release(seq)
+	return errors.Join(err, e.model.Release(seq))
 }

@@ -1,0 +1,166 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"cedrun/runtime/kv"
+	"cedrun/runtime/model"
+)
+
+// Cache says how a request may begin on what earlier requests of its salt have left: their pages of global KV, which it
+// shares, and snapshots of what sequences keep beside them.
+type Cache uint8
+
+// The modes of Cache.
+const (
+	// CacheOff neither uses the cache nor leaves anything in it.
+	CacheOff Cache = iota
+	// CacheSnapshot gives the bits of a cold run. It goes on from the deepest snapshot within the hit; without one, rows
+	// are run again as far back as windows reach, against the shared pages.
+	CacheSnapshot
+	// CacheReplay runs again the last window of the hit only (bounded replay, spec serving 4.3), unless a snapshot is as
+	// deep: the logits may then differ from a cold run's. A hit within the first window is treated as by CacheSnapshot.
+	CacheReplay
+)
+
+// Restore says how a request got its windows.
+type Restore string
+
+// The ways.
+const (
+	RestoreNone     Restore = ""         // a cold run
+	RestoreSnapshot Restore = "snapshot" // from a snapshot
+	RestoreRows     Restore = "rows"     // by running as many rows as it takes to be exact
+	RestoreReplay   Restore = "replay"   // by bounded replay
+)
+
+// Reuse is what a request found in the cache.
+type Reuse struct {
+	Restore Restore
+	Hit     int // prompt tokens whose pages it shares
+	Rerun   int // of them: those that were run again, writing nothing
+	Agreed  int // prompt tokens that the cache knew, usable or not: the first difference is there, if Differs
+	Differs bool
+}
+
+// adopt gives a request a sequence that begins on the cache, if there is something to begin on; tokens is how many
+// positions it will need.
+func (e *Engine) adopt(q *run, tokens int) error {
+	m := e.tree.Find(q.Salt, q.Prompt)
+	q.stats.Cache.Agreed, q.stats.Cache.Differs = m.Tokens, m.Tokens < len(q.Prompt) && m.More
+	most := len(q.Prompt) - 1
+	if q.OnLogits != nil {
+		most = min(most, q.LogitsFrom) // rows before are not run
+	}
+	m.Cut(most)
+	if i := slices.Index(m.Pages(), kv.NoPage); i >= 0 {
+		m.Cut(i * kv.PageTokens)
+	}
+	x := e.prefix(q, &m)
+	if x == nil {
+		return nil
+	}
+	pool := e.model.Pool()
+	held := m.Pages()
+	for n, p := range held {
+		if err := pool.Hold(p); err != nil {
+			return errors.Join(err, pool.Release(held[:n]))
+		}
+	}
+	own := kv.PagesFor(tokens) - len(x.Tokens)/kv.PageTokens // a copy of the last page of the hit among them
+	err := e.room(own)
+	if err == nil && pool.Free() < own && len(x.Tokens)%kv.PageTokens != 0 { // no room for both it and its copy
+		full := len(x.Tokens) / kv.PageTokens
+		err = pool.Release(held[full:])
+		held = held[:full]
+		m.Cut(full * kv.PageTokens)
+		if x = e.prefix(q, &m); err != nil || x == nil || len(x.Tokens) != full*kv.PageTokens {
+			return errors.Join(err, pool.Release(held))
+		}
+		err = e.room(own)
+	}
+	if err != nil {
+		return errors.Join(err, pool.Release(held))
+	}
+	x.Pages = held
+	if q.seq, err = e.model.Adopt(q.Prefill, len(q.Prompt), *x); err != nil {
+		return errors.Join(err, pool.Release(held))
+	}
+	e.tree.Use(&m)
+	for q.seq.TailLeft() > 0 && err == nil {
+		err = e.model.RunTail(q.seq, e.opt.Chunk)
+	}
+	r := &q.stats.Cache
+	r.Hit, r.Rerun = len(x.Tokens), len(x.Tokens)-q.seq.Pos()
+	switch {
+	case x.Image != nil:
+		r.Restore = RestoreSnapshot
+	case x.Replay:
+		r.Restore = RestoreReplay
+	default:
+		r.Restore = RestoreRows
+	}
+	q.stats.Reused = q.seq.Pos()
+	return errors.Join(err, pool.Release(held[len(x.Tokens)/kv.PageTokens:]))
+}
+
+// prefix decides how a request begins on a match, which it cuts to what is used; nil means a cold run.
+func (e *Engine) prefix(q *run, m *kv.Match) *model.Prefix {
+	exact := *m
+	exact.Cut(m.Exact)
+	start := e.model.RestartAt(q.Prefill, len(q.Prompt), exact.Tokens)
+	var image *model.Image
+	if i := e.tree.Deepest(&exact, start+1, time.Now(), func(i *kv.Image) bool {
+		return e.model.Continues(i.Value.(*model.Image), q.Prefill, len(q.Prompt))
+	}); i != nil {
+		image, start = i.Value.(*model.Image), i.Pos
+	}
+	replay := q.Cache == CacheReplay && m.Tokens >= e.model.ReplayFrom() && m.Tokens-e.model.Config().Window > start
+	if !replay {
+		*m = exact
+	} else {
+		image = nil
+	}
+	if m.Tokens == 0 {
+		return nil
+	}
+	return &model.Prefix{Tokens: q.Prompt[:m.Tokens], Exact: m.Exact, Image: image, Replay: replay}
+}
+
+// store leaves what a request has processed by now to later ones.
+func (e *Engine) store(q *run) error {
+	seq := q.seq
+	if q.Cache == CacheOff || seq.Pos() == q.stored {
+		return nil
+	}
+	q.stored = seq.Pos()
+	e.tree.Insert(q.Salt, seq.Tokens(), seq.Pages(), seq.Exact())
+	if e.opt.Snapshots == 0 {
+		return nil
+	}
+	image, err := e.model.Save(seq)
+	if err != nil {
+		return fmt.Errorf("snapshot of a sequence: %w", err)
+	}
+	if image != nil {
+		e.tree.Keep(q.Salt, seq.Tokens(), image, image.Bytes(), time.Now())
+	}
+	return nil
+}
+
+// room makes pages free, if it can: those that only the cache has, unused for longest first, then idle sessions'.
+func (e *Engine) room(pages int) error {
+	pool := e.model.Pool()
+	if short := pages - pool.Free(); short > 0 {
+		e.tree.Evict(short)
+	}
+	for len(e.idle) > 0 && pool.Free() < pages {
+		if err := e.evict(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

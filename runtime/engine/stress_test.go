@@ -19,6 +19,8 @@ func random(r *rand.Rand, ids []int32, sessions []*Session) Request {
 	q := Request{Prompt: ids[:1+r.IntN(len(ids))], Prefill: model.Prefill(r.IntN(3)), MaxTokens: r.IntN(20), Sampling: sample.Params{TopP: 1, Temperature: 1}}
 	if r.IntN(3) == 0 {
 		q.Session = sessions[r.IntN(len(sessions))]
+	} else {
+		q.Cache, q.Salt = Cache(r.IntN(3)), []string{"a", "b"}[r.IntN(2)]
 	}
 	if r.IntN(4) == 0 {
 		q.LogitsFrom = len(q.Prompt) - 1
@@ -36,7 +38,7 @@ func random(r *rand.Rand, ids []int32, sessions []*Session) Request {
 // Whatever requests, cancellations and failures come together: each ends, and slots, pages and goroutines come back.
 func TestNothingIsLostOverManyRequests(t *testing.T) {
 	before := runtime.NumGoroutine()
-	i, err := Open(Source{Dir: mini + "edge"}, Setup{Backend: ced.CPU, Context: 64, Slots: 3, Chunk: 7, KVTokens: 128})
+	i, err := Open(Source{Dir: mini + "edge"}, Setup{Backend: ced.CPU, Context: 64, Slots: 3, Chunk: 7, KVTokens: 128, Snapshots: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +73,7 @@ func TestNothingIsLostOverManyRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	i.Engine.tree.Evict(i.model.Pool().Pages())
 	if free := i.model.FreeTokens(); free != all {
 		t.Errorf("%d tokens of KV are free, %d were at the start", free, all)
 	}

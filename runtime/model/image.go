@@ -16,8 +16,6 @@ type Image struct {
 	window  []int // per layer: first row of its ring
 	clipped bool  // windows of decoder layers saw less than in mode exact
 	parts   [][]byte
-	// Logits of the last token, if the caller has set them.
-	Logits []float32
 }
 
 // Pos is the number of tokens that the image's sequence had processed.
@@ -25,7 +23,7 @@ func (i *Image) Pos() int { return i.pos }
 
 // Bytes is the size of an image.
 func (i *Image) Bytes() int {
-	n := 4*len(i.Logits) + 8*len(i.window)
+	n := 8 * len(i.window)
 	for _, p := range i.parts {
 		n += len(p)
 	}

@@ -11,7 +11,7 @@ import (
 func (f *Files) Plan(s Setup) (plan.Load, error) {
 	w, have := f.counts(), plan.Available(os.DirFS("/"))
 	sizes, err := plan.Setup{
-		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens,
+		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens, Snapshots: int64(s.Snapshots),
 	}.FillFor(f.Config, w, s.Threads, have)
 	if err != nil {
 		return plan.Load{}, err

@@ -41,22 +41,24 @@ func (w Weights) OnDemand() int64 { return w.Experts + w.Embedding + w.Engram }
 
 // Buffers are the bytes that a model allocates.
 type Buffers struct {
-	KV      int64 `json:"kv"`      // pages of global KV and their tables
-	Windows int64 `json:"windows"` // rings of window rows and rows of open groups
-	Step    int64 `json:"step"`    // activations and kernel workspaces of a step
-	Program int64 `json:"program"` // the process itself: tensor index, expert tables, runtime
+	KV        int64 `json:"kv"`        // pages of global KV and their tables
+	Windows   int64 `json:"windows"`   // rings of window rows and rows of open groups; what snapshots take from the streams
+	Snapshots int64 `json:"snapshots"` // at most: what sequences kept beside their pages
+	Step      int64 `json:"step"`      // activations and kernel workspaces of a step
+	Program   int64 `json:"program"`   // the process itself: tensor index, expert tables, runtime
 }
 
 // Total is the sum of the buffers.
-func (b Buffers) Total() int64 { return b.KV + b.Windows + b.Step + b.Program }
+func (b Buffers) Total() int64 { return b.KV + b.Windows + b.Snapshots + b.Step + b.Program }
 
 // CountBuffers sizes what a filled setup allocates. threads counts CPU workers.
 func CountBuffers(c *config.Config, s Setup, threads int) Buffers {
 	return Buffers{
-		KV:      pageBytes(c)*int64(kv.PagesFor(s.KVTokens)) + int64(4*s.Slots*kv.PagesFor(s.Context)),
-		Windows: int64(s.Slots) * windowBytes(c),
-		Step:    stepBytes(c, s) + WorkspaceBytes(c, s, threads),
-		Program: programBytes(c),
+		KV:        pageBytes(c)*int64(kv.PagesFor(s.KVTokens)) + int64(4*s.Slots*kv.PagesFor(s.Context)),
+		Windows:   int64(s.Slots) * windowBytes(c, s.Snapshots > 0),
+		Snapshots: s.Snapshots,
+		Step:      stepBytes(c, s) + WorkspaceBytes(c, s, threads),
+		Program:   programBytes(c),
 	}
 }
 
@@ -69,13 +71,17 @@ func pageBytes(c *config.Config) int64 {
 	return int64(kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios).PageBytes)
 }
 
-// windowBytes is the state of a sequence besides its pages: a ring per layer, and open groups of sources with a ratio.
-func windowBytes(c *config.Config) int64 {
+// windowBytes is the state of a sequence besides its pages: a ring per layer, open groups of sources with a ratio, and,
+// for snapshots, the streams of its last rows behind the last source.
+func windowBytes(c *config.Config, tails bool) int64 {
 	n := c.Layers * (c.Window + c.Draft.BlockSize) * c.WindowRowBytes()
 	for _, l := range c.KVSources {
 		if c.CompressRatios[l] > 1 {
 			n += (2 + c.Draft.BlockSize) * 2 * c.HeadDim * 4
 		}
+	}
+	if tails && len(c.KVSources) > 0 {
+		n += c.Window * (c.HCMult*c.HiddenSize*2 + c.HCMult*4 + c.IndexTopK*4 + c.CandidateTopKBlocks*4)
 	}
 	return int64(n)
 }

@@ -51,6 +51,10 @@ func TestReleasedModelIsLaidOutInMemory(t *testing.T) {
 	if want := int64(2 * (40*(128+5)*528 + 3*7*2*512*4)); b.Windows != want {
 		t.Errorf("windows %d bytes, want %d", b.Windows, want)
 	}
+	s := CountBuffers(c, filled(t, c, Setup{Context: 1 << 20, Slots: 2, Snapshots: 1 << 30}), 8)
+	if want := int64(2 * 128 * (4*5120*2 + 4*4 + (c.IndexTopK+c.CandidateTopKBlocks)*4)); s.Windows-b.Windows != want || s.Total()-b.Total() != want+1<<30 {
+		t.Errorf("snapshots of 1 GiB take %d bytes and %d per sequence, want %d", s.Total()-b.Total(), (s.Windows-b.Windows)/2, want/2)
+	}
 }
 
 // The calls of a decode step read every weight that the census lists as read by every token: no kernel is forgotten.

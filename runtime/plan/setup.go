@@ -9,11 +9,12 @@ import (
 
 // Setup sizes an engine. Zeros stand for what Fill puts in their place.
 type Setup struct {
-	Context  int // tokens a sequence may have; 0 = 8192 or what the model allows
-	Slots    int // sequences at a time; 0 = 1
-	Chunk    int // prefill rows of a step; 0 = 256
-	Outputs  int // rows of a step that may want logits; 0 = one per slot
-	KVTokens int // tokens of KV cache in all; 0 = Slots * Context, in whole pages
+	Context   int   // tokens a sequence may have; 0 = 8192 or what the model allows
+	Slots     int   // sequences at a time; 0 = 1
+	Chunk     int   // prefill rows of a step; 0 = 256
+	Outputs   int   // rows of a step that may want logits; 0 = one per slot
+	KVTokens  int   // tokens of KV cache in all; 0 = Slots * Context, in whole pages
+	Snapshots int64 // most bytes of snapshots; 0 = none are taken
 }
 
 // DiskChunk is Setup.Chunk for models whose experts do not fit into memory: each chunk of a prompt reads nearly all that

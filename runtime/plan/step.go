@@ -75,6 +75,7 @@ type Shape struct {
 // (Attend) per row.
 type Call struct {
 	Shape
+	Layer       int // -1: outside layers
 	Part        Part
 	Rows, Depth float64
 	Lookup      float64 // bytes of cache and table rows that the call reads, those that its rows share once
@@ -132,13 +133,14 @@ type walker struct {
 	c        *config.Config
 	schedule []config.Layer
 	visit    Visit
+	at       int // layer
 	part     Part
 	end      int  // position after the last row's
 	apart    bool // every row is of its own sequence, at the same position, and shares no keys
 }
 
 func (w *walker) emit(s Shape, rows, depth, lookup, times float64) {
-	w.visit(Call{Shape: s, Part: w.part, Rows: rows, Depth: depth, Lookup: lookup}, times)
+	w.visit(Call{Shape: s, Layer: w.at, Part: w.part, Rows: rows, Depth: depth, Lookup: lookup}, times)
 }
 
 // mean averages f over the positions of the last rows of the step.
@@ -181,7 +183,7 @@ func (w *walker) move(rows float64, n int) { w.call(Move, None, rows, 0, n, 0) }
 // step walks a step of rows, whose layers take part in it as of says, and outputs rows of logits.
 func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 	c := w.c
-	w.part = PartEmbedding
+	w.at, w.part = -1, PartEmbedding
 	w.emit(Shape{Kernel: Move, K: c.HCMult * c.HiddenSize}, all, 0, all*float64(2*c.HiddenSize), 1)
 	for i := range w.schedule {
 		r := of(i)
@@ -191,8 +193,10 @@ func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 		if i == len(w.schedule)-1 {
 			r.query = min(r.query, outputs) // what leaves the last layer is read by the head alone
 		}
+		w.at = i
 		w.layer(&w.schedule[i], r)
 	}
+	w.at = -1
 	if outputs == 0 {
 		return
 	}
@@ -401,5 +405,5 @@ func Prompt(c *config.Config, t Thresholds, prompt, chunk int, visit Visit) {
 	for i := early; i < chunks; i++ {
 		one(i, 1)
 	}
-	visit(Call{Shape: Shape{Kernel: Sample, N: c.VocabSize}, Part: PartSampling, Rows: 1}, 1)
+	visit(Call{Shape: Shape{Kernel: Sample, N: c.VocabSize}, Layer: -1, Part: PartSampling, Rows: 1}, 1)
 }

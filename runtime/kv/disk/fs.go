@@ -1,0 +1,106 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// FS is what a Store asks of a file system; tests put faults into it.
+type FS interface {
+	// Lock makes dir, if it is not there, and takes it for this process; ErrLocked if another one has it.
+	Lock(dir string) (io.Closer, error)
+	// List gives the names and sizes of a directory's files.
+	List(dir string) ([]FileInfo, error)
+	// Open opens a file for reading and, if that is allowed, writing. Create makes a new one.
+	Open(name string) (File, error)
+	Create(name string) (File, error)
+	Rename(from, to string) error
+	Remove(name string) error
+}
+
+// FileInfo is an entry of a directory.
+type FileInfo struct {
+	Name string
+	Size int64
+}
+
+// File is an open file. ReadAt and WriteAt may be called at the same time for different places.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+	Sync() error
+}
+
+// OS is the FS of the operating system.
+type OS struct{}
+
+// Lock locks the directory itself: no file is left over, and a read-only directory can be locked too.
+func (OS) Lock(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrLocked
+		} else {
+			err = fmt.Errorf("lock %s: %w", dir, err)
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// List lists regular files.
+func (OS) List(dir string) ([]FileInfo, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []FileInfo
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			files = append(files, FileInfo{Name: filepath.Join(dir, e.Name()), Size: info.Size()})
+		}
+	}
+	return files, nil
+}
+
+// Open falls back to reading only.
+func (OS) Open(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EROFS) {
+		f, err = os.Open(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Create makes a file that only its owner may read: it holds what people wrote.
+func (OS) Create(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Rename replaces no file that a Store made: numbers are not used twice.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove frees the file's space.
+func (OS) Remove(name string) error { return os.Remove(name) }
+
+// full says whether err means that there is no room left.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -53,6 +53,7 @@ type Engine struct {
 	row              []float32
 	began            time.Time // when the last step ended, or idleness did
 	load             load
+	meter            meter
 	batch            batch
 }
 
@@ -194,6 +195,7 @@ func (e *Engine) admit() {
 			continue
 		}
 		q.admit = time.Now()
+		e.meter.admit(q)
 		if q.OnAdmit != nil {
 			q.OnAdmit(q.stats.Reused)
 		}
@@ -238,6 +240,7 @@ func (e *Engine) step() {
 	}
 	e.forget()
 	e.s.EndSection()
+	e.meter.step(b, time.Since(e.began))
 	if e.opt.Observe != nil {
 		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Began: e.began, Took: time.Since(e.began)})
 	}
@@ -250,6 +253,7 @@ type batch struct {
 	rows            []int  // of logits, per span
 	outputs         int    // all of them
 	prefill, decode int    // tokens
+	depth           int    // sum of the positions of sequences that decode
 }
 
 // gather builds the spans of a step of running requests, with at most chunk prompt tokens.
@@ -260,6 +264,7 @@ func (b *batch) gather(running []*run, chunk int) {
 			q.fed[0] = q.next
 			b.add(q, q.fed[:])
 			b.decode++
+			b.depth += q.seq.Pos()
 		}
 	}
 	for _, q := range running {

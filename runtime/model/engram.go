@@ -35,6 +35,9 @@ func (p *pass) lookUp() {
 			u.ids[k] = p.engram.AppendRows(u.ids[k], l, u.hist[:from], u.hist[from:])
 		}
 	}
+	for _, ids := range u.ids {
+		p.meter.rows.Add(uint64(len(ids)))
+	}
 	p.fetchRows()
 }
 

@@ -66,6 +66,7 @@ type Model struct {
 	ws                        workspace
 	pass                      pass // of the step that runs
 	lookups                   lookups
+	meter                     meter
 }
 
 // New loads a checkpoint that passed its census on a stream. rows may be nil for a model without Engram.
@@ -80,6 +81,7 @@ func New(s *ced.Stream, ck *checkpoint.Checkpoint, cfg *config.Config, rows RowS
 		return nil, fmt.Errorf("the model has Engram layers but no source of row ids")
 	}
 	m := &Model{cfg: cfg, schedule: cfg.Schedule(), ck: ck, s: s, opt: opt, engram: rows, open: map[int]ced.Addr{}}
+	m.meter.layers = make([]layerMeter, len(m.schedule))
 	for i := opt.Slots - 1; i >= 0; i-- {
 		m.freeSlots = append(m.freeSlots, i)
 	}

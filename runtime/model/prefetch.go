@@ -35,6 +35,8 @@ func newExpertPages(experts [][][]byte, choices int, blind bool) *expertPages {
 // fetchExperts reads the chosen experts ahead. Once all of a layer have been in memory, and what is there stays, it does
 // nothing.
 func (p *pass) fetchExperts(l int) error {
+	use := &p.meter.layers[l]
+	use.chosen.Add(uint64(p.in.count * p.cfg.ExpertsPerToken))
 	if p.w.layers[l].pages == nil {
 		return nil
 	}
@@ -46,7 +48,7 @@ func (p *pass) fetchExperts(l int) error {
 	if err := p.s.Download(bytesOf(idx), p.ws.idx); err != nil {
 		return err
 	}
-	e.fetch(idx, p.opt.Stays)
+	use.missed.Add(uint64(e.fetch(idx, p.opt.Stays)))
 	return nil
 }
 

@@ -90,9 +90,6 @@ func (e *Engine) adopt(q *run, tokens int) error {
 		return errors.Join(err, pool.Release(held))
 	}
 	e.tree.Use(&m)
-	for q.seq.TailLeft() > 0 && err == nil {
-		err = e.model.RunTail(q.seq, e.opt.Chunk)
-	}
 	r := &q.stats.Cache
 	r.Hit, r.Rerun = len(x.Tokens), len(x.Tokens)-q.seq.Pos()
 	switch {

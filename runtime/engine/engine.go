@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,10 @@ type Options struct {
 	// Snapshots bounds the bytes of snapshots (CacheSnapshot), SnapshotTTL the time since their last use; 0 = for ever.
 	Snapshots   int
 	SnapshotTTL time.Duration
-	Observe     func(Step)
+	// Slowdown is how many times as long a step may take with prompt rows as without them while sequences decode; prompts
+	// keep some three tenths of the speed that they have alone even so. 0 = prompts always get whole chunks.
+	Slowdown float64
+	Observe  func(Step)
 }
 
 // Step tells an observer what the engine just did. Tokens of the step have been handed out.
@@ -55,14 +59,18 @@ type Engine struct {
 	load             load
 	meter            meter
 	batch            batch
+	order            order
+	pace             pace
+	arrived          uint64 // requests
 }
 
 // run is a request on its way.
 type run struct {
 	Request
-	ctx context.Context
-	gen *Generation
-	seq *model.Sequence
+	ctx    context.Context
+	gen    *Generation
+	seq    *model.Sequence
+	number uint64 // in the order of arrival
 
 	sampler *sample.Sampler // nil when nothing is sampled
 	history *sample.History // nil when nothing is penalised
@@ -82,6 +90,7 @@ func New(m *model.Model, s *ced.Stream, opt Options) *Engine {
 	e := &Engine{
 		model: m, s: s, opt: opt, submit: make(chan *run), stop: make(chan struct{}), done: make(chan struct{}),
 		row: make([]float32, m.Config().VocabSize), tree: kv.NewTree(m.Pool()),
+		order: newOrder(), pace: pace{slowdown: opt.Slowdown},
 	}
 	e.tree.LimitImages(opt.Snapshots, opt.SnapshotTTL)
 	go e.loop()
@@ -152,7 +161,8 @@ func (e *Engine) receive() bool {
 		if idle {
 			select {
 			case q := <-e.submit:
-				e.waiting, idle = append(e.waiting, q), false
+				e.queue(q)
+				idle = false
 			case <-e.stop:
 				return false
 			}
@@ -160,7 +170,7 @@ func (e *Engine) receive() bool {
 		}
 		select {
 		case q := <-e.submit:
-			e.waiting = append(e.waiting, q)
+			e.queue(q)
 		case <-e.stop:
 			return false
 		default:
@@ -180,16 +190,28 @@ func (e *Engine) dropCancelled() {
 	e.running, e.waiting = slices.DeleteFunc(e.running, drop), slices.DeleteFunc(e.waiting, drop)
 }
 
-// admit gives waiting requests, in order, a slot and pages for all their tokens; the first that must wait holds up the
-// others.
+func (e *Engine) queue(q *run) {
+	q.number = e.arrived
+	e.arrived++
+	e.order.arrive(q.Owner)
+	e.waiting = append(e.waiting, q)
+}
+
+// admit gives waiting requests, in their order, a slot and pages for all their tokens. One that waits for its session lets
+// others pass; the first that has not enough pages holds them up, so that its turn comes.
 func (e *Engine) admit() {
-	for len(e.waiting) > 0 && len(e.running) < e.model.Options().Slots {
-		q := e.waiting[0]
+	e.order.sort(e.waiting)
+	for n := 0; n < len(e.waiting) && len(e.running) < e.model.Options().Slots; {
+		q := e.waiting[n]
+		if q.Session != nil && q.Session.user != nil {
+			n++
+			continue
+		}
 		tokens := len(q.Prompt) + len(q.Forced) + q.MaxTokens
-		if tokens > e.available() && len(e.running) > 0 || q.Session != nil && q.Session.user != nil {
+		if tokens > e.available() && len(e.running) > 0 {
 			return
 		}
-		e.waiting = e.waiting[1:]
+		e.waiting = slices.Delete(e.waiting, n, n+1)
 		if err := e.place(q, tokens); err != nil {
 			e.end(q, FinishError, err)
 			continue
@@ -200,11 +222,15 @@ func (e *Engine) admit() {
 			q.OnAdmit(q.stats.Reused)
 		}
 		e.running = append(e.running, q)
+		e.order.serve(q.Owner, len(q.Prompt)-q.seq.Pos())
+		e.order.sort(e.waiting)
+		n = 0
 	}
 }
 
 // end finishes a request and returns what it held.
 func (e *Engine) end(q *run, f Finish, err error) {
+	e.order.leave(q.Owner)
 	if rerr := e.leave(q, f != FinishError); rerr != nil && err == nil {
 		f, err = FinishError, rerr
 	}
@@ -216,11 +242,21 @@ func (e *Engine) end(q *run, f Finish, err error) {
 	q.gen.finish(Result{Finish: f, Err: err, Stats: q.stats})
 }
 
-// step runs one batch: a row of every sequence that decodes, then prompt chunks, oldest first.
+// step runs one batch: a row of every sequence that decodes, then prompt rows.
 func (e *Engine) step() {
 	b := &e.batch
-	b.gather(e.running, e.opt.Chunk)
-	logits, n, err := e.model.Forward(b.spans, nil)
+	b.gather(e.running, &e.pace, e.opt.Chunk)
+	for _, t := range b.tails {
+		if err := e.model.RunTail(t.run.seq, t.rows); err != nil {
+			e.end(t.run, FinishError, fmt.Errorf("step: %w", err))
+		}
+	}
+	var logits ced.Addr
+	var n int
+	var err error
+	if len(b.spans) > 0 {
+		logits, n, err = e.model.Forward(b.spans, nil)
+	}
 	e.s.Mark(plan.PartSampling.String(), -1)
 	if err == nil && n != b.outputs {
 		err = fmt.Errorf("%d rows of logits where %d were wanted", n, b.outputs)
@@ -233,6 +269,9 @@ func (e *Engine) step() {
 		return
 	}
 	for i, q := range b.owners {
+		if b.spans[i].Seq.Pos() > len(q.Prompt) {
+			e.order.serve(q.Owner, 1)
+		}
 		if err := e.advance(q, b.rows[i], logits); err != nil {
 			e.end(q, FinishError, err)
 		}
@@ -240,9 +279,11 @@ func (e *Engine) step() {
 	}
 	e.forget()
 	e.s.EndSection()
-	e.meter.step(b, time.Since(e.began))
+	took := time.Since(e.began)
+	e.pace.observe(b.decode, b.prefill, took)
+	e.meter.step(b, took)
 	if e.opt.Observe != nil {
-		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Began: e.began, Took: time.Since(e.began)})
+		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Began: e.began, Took: took})
 	}
 }
 
@@ -254,26 +295,46 @@ type batch struct {
 	outputs         int    // all of them
 	prefill, decode int    // tokens
 	depth           int    // sum of the positions of sequences that decode
+	tails           []decoderTail
+	reading         []*run // whose prompts are being read, in the order of their share
+	odd             bool   // every other batch
 }
 
-// gather builds the spans of a step of running requests, with at most chunk prompt tokens.
-func (b *batch) gather(running []*run, chunk int) {
-	*b = batch{spans: b.spans[:0], owners: b.owners[:0], rows: b.rows[:0]}
+// decoderTail are rows that a request runs through the last layers only (model.RunTail).
+type decoderTail struct {
+	run  *run
+	rows int
+}
+
+// gather builds a step of running requests, with at most chunk prompt rows.
+func (b *batch) gather(running []*run, p *pace, chunk int) {
+	*b = batch{spans: b.spans[:0], owners: b.owners[:0], rows: b.rows[:0], tails: b.tails[:0], reading: b.reading[:0], odd: !b.odd}
 	for _, q := range running {
-		if q.seq.Pos() >= len(q.Prompt) {
-			q.fed[0] = q.next
-			b.add(q, q.fed[:])
-			b.decode++
-			b.depth += q.seq.Pos()
+		if q.left() > 0 {
+			b.reading = append(b.reading, q)
+			continue
 		}
+		q.fed[0] = q.next
+		b.add(q, q.fed[:])
+		b.decode++
+		b.depth += q.seq.Pos()
 	}
-	for _, q := range running {
-		if left := len(q.Prompt) - q.seq.Pos(); left > 0 && b.prefill < chunk {
-			n := min(left, chunk-b.prefill)
-			b.add(q, q.Prompt[q.seq.Pos():q.seq.Pos()+n])
-			b.prefill += n
-		}
+	if len(b.reading) == 0 {
+		return
 	}
+	slices.SortStableFunc(b.reading, func(x, y *run) int { return cmp.Compare(x.Priority, y.Priority) })
+	share(b.reading, p.rows(b.decode, chunk), b.odd, b.read)
+}
+
+// read adds n rows of a request's prompt.
+func (b *batch) read(q *run, n int) {
+	if left := q.seq.TailLeft(); left > 0 {
+		n = min(n, left)
+		b.tails = append(b.tails, decoderTail{q, n})
+	} else {
+		b.add(q, q.Prompt[q.seq.Pos():q.seq.Pos()+n])
+	}
+	b.prefill += n
 }
 
 func (b *batch) add(q *run, tokens []int32) {

@@ -87,6 +87,7 @@ type Setup struct {
 	// Snapshots bounds the bytes of snapshots for CacheSnapshot; 0 = none. SnapshotTTL drops those unused for so long.
 	Snapshots   int
 	SnapshotTTL time.Duration
+	Slowdown    float64 // Options.Slowdown
 	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
@@ -297,7 +298,7 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 		}
 	}
 	s.SetTrace(setup.Trace)
-	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe, Snapshots: setup.Snapshots, SnapshotTTL: setup.SnapshotTTL})
+	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe, Snapshots: setup.Snapshots, SnapshotTTL: setup.SnapshotTTL, Slowdown: setup.Slowdown})
 	return i, nil
 }
 

@@ -37,6 +37,10 @@ type Request struct {
 	Cache Cache
 	Salt  string
 
+	// Priority orders requests, lowest first; equal ones share the engine fairly between Owners.
+	Priority int
+	Owner    string
+
 	// OnLogits, if set, gets the logits row of each position from LogitsFrom on, in order, on the engine's goroutine;
 	// the row is valid during the call. Rows that a session processed before do not come again; from the cache no hit
 	// is taken that reaches beyond LogitsFrom.

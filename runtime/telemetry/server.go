@@ -1,0 +1,144 @@
+package telemetry
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	maxQuestion = 4 << 10
+	maxViewers  = 32
+	silence     = time.Minute // after it a connection is closed
+)
+
+// Answer answers a question of one kind: the "args" of it, or nil, to a value that becomes JSON.
+type Answer func(ctx context.Context, args json.RawMessage) (any, error)
+
+// Server answers on a socket until Close.
+type Server struct {
+	ln      net.Listener
+	path    string
+	answers map[string]Answer
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wait    sync.WaitGroup
+	viewers chan struct{}
+}
+
+type question struct {
+	Want string          `json:"want"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+type answer struct {
+	Reply any    `json:"reply,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// Listen opens this process's socket in dir and answers, each connection on a goroutine of its own.
+func Listen(dir string, answers map[string]Answer) (*Server, error) {
+	if err := prepare(dir); err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	if _, err := Find(dir); err != nil { // removes what earlier processes left
+		return nil, err
+	}
+	path := Path(dir, os.Getpid())
+	_ = os.Remove(path) // of an earlier process with this id
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("telemetry: %w", err), ln.Close())
+	}
+	s := &Server{ln: ln, path: path, answers: answers, viewers: make(chan struct{}, maxViewers)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wait.Go(s.accept)
+	return s, nil
+}
+
+// Path is where the server listens.
+func (s *Server) Path() string { return s.path }
+
+// Close ends all connections and removes the socket.
+func (s *Server) Close() error {
+	s.cancel()
+	err := s.ln.Close()
+	s.wait.Wait()
+	return err
+}
+
+func (s *Server) accept() {
+	for {
+		c, err := s.ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			select { // out of files, most likely
+			case <-s.ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		select {
+		case s.viewers <- struct{}{}:
+			s.wait.Go(func() {
+				s.serve(c)
+				<-s.viewers
+			})
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+func (s *Server) serve(c net.Conn) {
+	stop := context.AfterFunc(s.ctx, func() { _ = c.Close() })
+	defer func() {
+		stop()
+		_ = c.Close()
+	}()
+	lines := bufio.NewScanner(c)
+	lines.Buffer(make([]byte, 0, 512), maxQuestion)
+	out := json.NewEncoder(c)
+	for {
+		_ = c.SetDeadline(time.Now().Add(silence))
+		if !lines.Scan() {
+			return
+		}
+		reply := s.answer(lines.Bytes())
+		_ = c.SetDeadline(time.Now().Add(silence))
+		if out.Encode(reply) != nil {
+			return
+		}
+	}
+}
+
+func (s *Server) answer(line []byte) answer {
+	var q question
+	if err := json.Unmarshal(line, &q); err != nil {
+		return answer{Error: "not a question: " + err.Error()}
+	}
+	f := s.answers[q.Want]
+	if f == nil {
+		return answer{Error: fmt.Sprintf("this cedrun knows nothing of %q: ask for %s", q.Want, strings.Join(slices.Sorted(maps.Keys(s.answers)), " or "))}
+	}
+	v, err := f(s.ctx, q.Args)
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	return answer{Reply: v}
+}

@@ -29,6 +29,7 @@ var heights = map[string]int{
 	"runtime/selftest": 3,
 	"runtime/engine":   3,
 	"runtime/bench":    4,
+	"runtime/profile":  4,
 	"runtime/eval":     4,
 	"runtime/gpu":      4, // its binding relaxes the linker, so nothing native may import it
 	"runtime/serve":    4,

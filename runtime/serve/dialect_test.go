@@ -139,7 +139,9 @@ var dialects = map[string]dialect{
 			}
 			w.Finish[0] = text(o, "stop_reason") + "/" + text(o, "stop_sequence")
 			w.Usage, _ = o["usage"].(map[string]any)
-			delete(w.Usage, "service_tier")
+			for _, k := range []string{"service_tier", "cache_creation", "inference_geo"} { // a stream's end has them not
+				delete(w.Usage, k)
+			}
 			return w
 		},
 		streamed: func(t *testing.T, es []event) (w whole) {

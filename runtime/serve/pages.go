@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"net/http"
 	"runtime"
 	"strings"
 	"time"
@@ -97,10 +98,16 @@ func newModel(m *job.Model) model {
 	}
 }
 
+// ofAnthropic reports a client of that dialect, which lists models in its own way.
+func ofAnthropic(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
+
 func (s *Server) models(c *wire.Call) error {
 	r, err := s.ready()
 	if err != nil {
 		return err
+	}
+	if ofAnthropic(c.R) {
+		return s.messages.Models(c)
 	}
 	m := newModel(r.Model)
 	return c.JSON(struct {
@@ -118,6 +125,9 @@ func (s *Server) model(c *wire.Call) error {
 		return err
 	}
 	name := strings.TrimPrefix(c.R.URL.Path, "/v1/models/")
+	if ofAnthropic(c.R) {
+		return s.messages.Model(c, name)
+	}
 	if err := r.Model.Check(name); err != nil {
 		return err
 	}

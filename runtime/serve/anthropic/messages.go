@@ -9,15 +9,28 @@ import (
 	"cedrun/runtime/serve/wire"
 )
 
+// nothing is a member that the schema requires and that is null here.
+type nothing struct{}
+
+// MarshalJSON writes null.
+func (nothing) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
 type message struct {
 	ID      string  `json:"id"`
 	Type    string  `json:"type"`
 	Role    string  `json:"role"`
 	Model   string  `json:"model"`
 	Content []block `json:"content"`
-	Reason  *string `json:"stop_reason"`
-	Stop    *string `json:"stop_sequence"`
-	Usage   usage   `json:"usage"`
+	ending
+	Usage wholeUsage `json:"usage"`
+}
+
+// ending is how a message ended, of a stream only known at its end.
+type ending struct {
+	Reason    *string `json:"stop_reason"`
+	Stop      *string `json:"stop_sequence"`
+	Details   nothing `json:"stop_details"`
+	Container nothing `json:"container"`
 }
 
 // block is a piece of a message; its type says which fields it has.
@@ -26,27 +39,53 @@ type block struct {
 	Text      *string          `json:"text,omitempty"`
 	Thinking  *string          `json:"thinking,omitempty"`
 	Signature *string          `json:"signature,omitempty"`
+	Citations *nothing         `json:"citations,omitempty"` // of a text, null
 	ID        string           `json:"id,omitempty"`
 	Name      string           `json:"name,omitempty"`
 	Input     *json.RawMessage `json:"input,omitempty"`
+	Caller    *caller          `json:"caller,omitempty"`
+}
+
+// caller says that the model itself makes a call.
+type caller struct {
+	Type string `json:"type"`
+}
+
+func textBlock(s string) block { return block{Type: "text", Text: &s, Citations: &nothing{}} }
+
+func callBlock(id, name string, input json.RawMessage) block {
+	return block{Type: "tool_use", ID: id, Name: name, Input: &input, Caller: &caller{"direct"}}
 }
 
 // usage counts tokens; input and cache reads make up the prompt.
 type usage struct {
-	Input   int    `json:"input_tokens"`
-	Created int    `json:"cache_creation_input_tokens"`
-	Read    int    `json:"cache_read_input_tokens"`
-	Output  int    `json:"output_tokens"`
-	Tier    string `json:"service_tier,omitempty"`
+	Input   int           `json:"input_tokens"`
+	Created int           `json:"cache_creation_input_tokens"`
+	Read    int           `json:"cache_read_input_tokens"`
+	Output  int           `json:"output_tokens"`
+	Details outputDetails `json:"output_tokens_details"`
+	Server  nothing       `json:"server_tool_use"`
+}
+
+type outputDetails struct {
+	Thinking int `json:"thinking_tokens"`
+}
+
+// wholeUsage is that of a message, which has more members than that of a stream's end.
+type wholeUsage struct {
+	usage
+	Creation nothing `json:"cache_creation"`
+	Geo      nothing `json:"inference_geo"`
+	Tier     string  `json:"service_tier"`
 }
 
 type event struct {
-	Type    string         `json:"type"`
-	Message *message       `json:"message,omitempty"`
-	Index   *int           `json:"index,omitempty"`
-	Block   *block         `json:"content_block,omitempty"`
-	Delta   map[string]any `json:"delta,omitempty"`
-	Usage   *usage         `json:"usage,omitempty"`
+	Type    string   `json:"type"`
+	Message *message `json:"message,omitempty"`
+	Index   *int     `json:"index,omitempty"`
+	Block   *block   `json:"content_block,omitempty"`
+	Delta   any      `json:"delta,omitempty"`
+	Usage   *usage   `json:"usage,omitempty"`
 }
 
 // CountTokens answers POST /v1/messages/count_tokens.
@@ -84,16 +123,15 @@ func (a *API) Messages(c *wire.Call) error {
 		m.Content = append(m.Content, block{Type: "thinking", Thinking: &o.Reasoning, Signature: &m.ID})
 	}
 	if o.Content != "" {
-		m.Content = append(m.Content, block{Type: "text", Text: &o.Content})
+		m.Content = append(m.Content, textBlock(o.Content))
 	}
 	for n, call := range o.Calls {
 		if call.Complete { // half a command must not be executed
-			input := json.RawMessage(call.Arguments)
-			m.Content = append(m.Content, block{Type: "tool_use", ID: callID(c.ID, n), Name: call.Name, Input: &input})
+			m.Content = append(m.Content, callBlock(callID(c.ID, n), call.Name, json.RawMessage(call.Arguments)))
 		}
 	}
 	m.Reason, m.Stop = stopped(&o.Finish)
-	m.Usage = newUsage(c, j.Usage())
+	m.Usage = wholeUsage{usage: newUsage(c, j.Usage()), Tier: "standard"}
 	c.Note.Finish = *m.Reason
 	return c.JSON(m)
 }
@@ -102,7 +140,7 @@ func callID(id string, n int) string { return fmt.Sprintf("toolu_%s_%d", id, n) 
 
 func newUsage(c *wire.Call, u job.Usage) usage {
 	c.Note.Prompt, c.Note.Cached, c.Note.Written = u.Prompt, u.Cached, u.Written
-	return usage{Input: u.Prompt - u.Cached, Read: u.Cached, Output: u.Written, Tier: "standard"}
+	return usage{Input: u.Prompt - u.Cached, Read: u.Cached, Output: u.Written, Details: outputDetails{u.Reasoning}}
 }
 
 // stopped is how the dialect names the end of a text.
@@ -127,7 +165,7 @@ func stream(c *wire.Call, j *job.Job, m message) error {
 			return nil
 		}
 		w.begun = true
-		m.Usage = newUsage(c, u)
+		m.Usage = wholeUsage{usage: newUsage(c, u), Tier: "standard"}
 		return w.send(event{Type: "message_start", Message: &m})
 	}
 	err := j.Each(c.KeepAlive, func() error {
@@ -151,11 +189,11 @@ func stream(c *wire.Call, j *job.Job, m message) error {
 			if err := w.close(); err != nil {
 				return err
 			}
-			reason, stop := stopped(&e.End.Finish)
-			c.Note.Finish = *reason
+			var end ending
+			end.Reason, end.Stop = stopped(&e.End.Finish)
+			c.Note.Finish = *end.Reason
 			u := newUsage(c, j.Usage())
-			u.Tier = ""
-			if err := w.send(event{Type: "message_delta", Delta: map[string]any{"stop_reason": reason, "stop_sequence": stop}, Usage: &u}); err != nil {
+			if err := w.send(event{Type: "message_delta", Delta: end, Usage: &u}); err != nil {
 				return err
 			}
 			return w.send(event{Type: "message_stop"})
@@ -198,7 +236,7 @@ func (w *streamWriter) begin(b block) error {
 }
 
 func (w *streamWriter) delta(kind, field, text string) error {
-	return w.send(event{Type: "content_block_delta", Index: &w.open, Delta: map[string]any{"type": kind, field: text}})
+	return w.send(event{Type: "content_block_delta", Index: &w.open, Delta: map[string]string{"type": kind, field: text}})
 }
 
 func (w *streamWriter) piece(p prompt.Event) error {
@@ -210,13 +248,12 @@ func (w *streamWriter) piece(p prompt.Event) error {
 		}
 		return w.delta("thinking_delta", "thinking", p.Text)
 	case prompt.Content:
-		if err := w.begin(block{Type: "text", Text: &empty}); err != nil {
+		if err := w.begin(textBlock("")); err != nil {
 			return err
 		}
 		return w.delta("text_delta", "text", p.Text)
 	case prompt.ToolCallStart:
-		input := json.RawMessage("{}")
-		return w.begin(block{Type: "tool_use", ID: callID(w.id, p.Index), Name: p.Name, Input: &input})
+		return w.begin(callBlock(callID(w.id, p.Index), p.Name, json.RawMessage("{}")))
 	case prompt.ToolCallArguments:
 		return w.delta("input_json_delta", "partial_json", p.Text)
 	case prompt.ToolCallEnd:

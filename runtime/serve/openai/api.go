@@ -74,7 +74,8 @@ type usage struct {
 }
 
 type promptDetails struct {
-	Cached int `json:"cached_tokens"`
+	Cached  int `json:"cached_tokens"`
+	Written int `json:"cache_write_tokens"` // always 0: writing is not charged
 }
 
 type completionDetails struct {
@@ -85,7 +86,7 @@ func newUsage(c *wire.Call, u job.Usage) *usage {
 	c.Note.Prompt, c.Note.Cached, c.Note.Written = u.Prompt, u.Cached, u.Written
 	return &usage{
 		Prompt: u.Prompt, Completion: u.Written, Total: u.Prompt + u.Written, Hit: u.Cached, Miss: u.Prompt - u.Cached,
-		PromptPart: promptDetails{u.Cached}, Written: completionDetails{u.Reasoning},
+		PromptPart: promptDetails{Cached: u.Cached}, Written: completionDetails{u.Reasoning},
 	}
 }
 

@@ -32,9 +32,8 @@ type shown struct {
 	Text         shownText       `json:"text"`
 	Parallel     bool            `json:"parallel_tool_calls"`
 	Previous     *string         `json:"previous_response_id"`
-	Store        bool            `json:"store"`
 	Truncation   string          `json:"truncation"`
-	User         json.RawMessage `json:"user"`
+	User         json.RawMessage `json:"user,omitempty"`
 }
 
 type shownReasoning struct {
@@ -43,9 +42,7 @@ type shownReasoning struct {
 }
 
 type shownText struct {
-	Format struct {
-		Type string `json:"type"`
-	} `json:"format"`
+	Format json.RawMessage `json:"format"`
 }
 
 func (a *API) decodeResponse(body []byte) (q responseRequest, err error) {
@@ -66,8 +63,12 @@ func (a *API) decodeResponse(body []byte) (q responseRequest, err error) {
 	var form job.Form
 	readToolChoice(f, false).apply(f, &o, &form, names)
 	readParallel(f, "parallel_tool_calls", &form)
+	q.shown.Text.Format = json.RawMessage(`{"type":"text"}`)
 	if t := f.Object("text"); t != nil {
 		readFormat(t, "format", false, &form)
+		if raw := t.Raw("format"); raw != nil {
+			q.shown.Text.Format = raw
+		}
 		t.Ignore("verbosity")
 	}
 	var instructions string
@@ -94,7 +95,6 @@ func (a *API) decodeResponse(body []byte) (q responseRequest, err error) {
 		f.FailWith(wire.Unsupported("top_logprobs", "top_logprobs: responses carry no log-probabilities here; chat completions do"))
 	}
 	q.show(f)
-	q.shown.Text.Format.Type = [...]string{"text", "json_object", "json_schema"}[form.Format]
 	if err := f.Err(a.Strict); err != nil {
 		return q, err
 	}
@@ -116,7 +116,7 @@ func (q *responseRequest) show(f *wire.Fields) {
 		return json.RawMessage(other)
 	}
 	s := &q.shown
-	s.Instructions, s.MaxOutput, s.User = or("instructions", "null"), or("max_output_tokens", "null"), or("user", "null")
+	s.Instructions, s.MaxOutput, s.User = or("instructions", "null"), or("max_output_tokens", "null"), f.Raw("user")
 	s.Metadata, s.ToolChoice, s.Tools = or("metadata", "{}"), or("tool_choice", `"auto"`), or("tools", "[]")
 	s.Temperature, s.TopP = q.Sampling.Temperature, q.Sampling.TopP
 	s.Parallel, s.Truncation = true, "disabled"

@@ -18,7 +18,7 @@ type response struct {
 	Incomplete *incomplete `json:"incomplete_details"`
 	Model      string      `json:"model"`
 	Output     []*item     `json:"output"`
-	Usage      *itemUsage  `json:"usage"`
+	Usage      *itemUsage  `json:"usage,omitempty"` // once it is known
 	shown
 }
 

@@ -52,7 +52,9 @@ func serveCommand(con *console) *cli.Command {
 			boolFlag(groupServe, "strict", "refuse request fields that have no meaning here, instead of ignoring them"),
 			intFlag(groupServe, "max-batch", 8, 1, "", "write up to `N` texts at a time"),
 			intFlag(groupServe, "max-queue", 64, 0, "", "let up to `N` more texts wait; further requests get 503 and Retry-After"),
+			intFlag(groupServe, "max-per-key", 0, 0, "no bound of its own", "let one API key have up to `N` texts that run or wait; beyond that 429 and Retry-After"),
 			intFlag(groupServe, "max-body", 32<<20, 1024, "", "refuse requests of more than `N` bytes"),
+			floatFlag(groupServe, "decode-slowdown", 1.75, "while prompts are read, texts may take `X` times as long a token; 0 gives prompts whole chunks"),
 			durationFlag(groupServe, "timeout", 0, "none", "end a request after `TIME`, as in 90s or 10m"),
 			durationFlag(groupServe, "drain-time", 30*time.Second, "", "at the end, let requests that run go on for up to `TIME`"),
 			durationFlag(groupServe, "keep-alive", 10*time.Second, "", "send a comment on a stream that was silent for `TIME`"),
@@ -147,11 +149,14 @@ func (s *server) read() (keys []string, err error) {
 	if c.IsSet("thinking") {
 		m.Thinking = c.Bool("thinking")
 	}
-	s.setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Slots: c.Int("max-batch"), Context: c.Int("context")}
+	s.setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Slots: c.Int("max-batch"), Context: c.Int("context"), Slowdown: c.Float64("decode-slowdown")}
+	if x := s.setup.Slowdown; x != 0 && !(x > 1 && x <= 1000) {
+		return nil, fmt.Errorf("--decode-slowdown %v: use a factor above 1, or 0 for whole chunks", x)
+	}
 	if s.setup.Backend, err = backend(c); err != nil {
 		return nil, err
 	}
-	s.limits = job.Limits{Slots: s.setup.Slots, Queue: c.Int("max-queue"), Timeout: c.Duration("timeout")}
+	s.limits = job.Limits{Slots: s.setup.Slots, Queue: c.Int("max-queue"), PerKey: c.Int("max-per-key"), Timeout: c.Duration("timeout")}
 	return readKeys(c)
 }
 

@@ -238,6 +238,53 @@ func TestAFullQueueRefusesBeforeTheFirstByte(t *testing.T) {
 	s.must(chatPath, minimal(chatPath, nil))
 }
 
+func TestOneKeyCannotTakeAllPlaces(t *testing.T) {
+	e := says(t, "one two")
+	e.hold = make(chan struct{})
+	s := start(t, setup{engine: e, limits: job.Limits{Slots: 1, Queue: 7, PerKey: 2}, options: serve.Options{Keys: []string{"greedy", "other"}}})
+	s.key = "greedy"
+	for range 2 {
+		resp := s.send(context.Background(), chatPath, minimal(chatPath, object{"stream": true, "max_tokens": 10}))
+		defer resp.Body.Close()
+	}
+	for _, path := range []string{chatPath, messagesPath, responsesPath, completionsPath} {
+		resp := s.send(context.Background(), path, minimal(path, object{"stream": true}))
+		data, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		var o object
+		decode(t, string(data), &o)
+		refused(t, path, resp.StatusCode, o, 429, "", "2 texts of this key run or wait, and one key may have 2")
+		if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err != nil || n < 1 || n > 600 {
+			t.Errorf("%s: Retry-After %q", path, resp.Header.Get("Retry-After"))
+		}
+	}
+	s.key = "other"
+	resp := s.send(context.Background(), chatPath, minimal(chatPath, object{"stream": true, "max_tokens": 10}))
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("another key: %d", resp.StatusCode)
+	}
+	close(e.hold)
+	until(t, "an end", func() bool { _, o := s.call("/ready", nil); return number(o, "running")+number(o, "waiting") == 0 })
+	s.key = "greedy"
+	s.must(chatPath, minimal(chatPath, nil))
+}
+
+func TestRequestsTellTheSchedulerWhoseTheyAreAndHowUrgent(t *testing.T) {
+	e := says(t, "one")
+	s := start(t, setup{engine: e, options: serve.Options{Keys: []string{"alice"}}})
+	s.key = "alice"
+	for _, path := range []string{chatPath, messagesPath, responsesPath, completionsPath} {
+		s.must(path, minimal(path, object{"priority": -3}))
+		r := <-e.told
+		if r.Priority != -3 || r.Owner == "" {
+			t.Errorf("%s: priority %d of %q", path, r.Priority, r.Owner)
+		}
+		code, o := s.call(path, minimal(path, object{"priority": 1001}))
+		refused(t, path, code, o, 400, "priority", "1000")
+	}
+}
+
 func TestAClientThatLeavesGivesItsPlaceBack(t *testing.T) {
 	s := start(t, setup{limits: job.Limits{Slots: 1, Queue: 0}, model: func(m *job.Model) { m.Banned = append(m.Banned, int(m.EOS)) }})
 	long := strings.Repeat("the word of the LORD ", 100)

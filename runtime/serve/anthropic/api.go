@@ -83,6 +83,7 @@ func (a *API) decode(body []byte, counting bool) (q request, err error) {
 	}
 	q.Sampling = m.ReadSampling(f)
 	q.Cache, q.Caller = m.ReadCache(f)
+	f.Int("priority", &q.Priority, -job.MaxPriority, job.MaxPriority)
 	q.Stops = f.Strings("stop_sequences", sample.MaxStops)
 	f.Bool("stream", &q.stream)
 	var form job.Form

@@ -105,7 +105,7 @@ func (a *API) Messages(c *wire.Call) error {
 	if err != nil {
 		return err
 	}
-	q.Caller = c.Caller + "\x00" + q.Caller
+	q.Owner, q.Caller = c.Caller, c.Caller+"\x00"+q.Caller
 	j, err := a.Runner.Start(c.R.Context(), q.Spec)
 	if err != nil {
 		return err

@@ -211,7 +211,7 @@ func (j *Job) follow(ctx context.Context, c *choice) {
 		took := time.Since(j.began)
 		end := &End{Finish: finish, Err: err, Usage: Usage{Prompt: len(c.prompt), Cached: c.reused, Written: c.taken, Reasoning: c.reasoning}}
 		r.record(j, end, result, took)
-		r.leave(c.start)
+		r.leave(j.spec.Owner, c.start)
 		j.events <- Event{Kind: Ended, Choice: c.index, End: end}
 	}()
 	finish, result, err = j.run(ctx, c)
@@ -278,6 +278,7 @@ func (j *Job) request(c *choice) engine.Request {
 	s, m := &j.spec, j.runner.Model
 	req := engine.Request{
 		Prompt: c.prompt, MaxTokens: c.limit, Sampling: s.Sampling, Choice: c.k, Prefill: m.Prefill, TopLogprobs: s.Top,
+		Priority: s.Priority, Owner: s.Owner,
 		Stop:      []int32{m.EOS},
 		OnPrefill: func(done, _ int) { c.done.Store(int64(done)) },
 	}

@@ -22,6 +22,9 @@ import (
 // MaxChoices bounds the texts of one request.
 const MaxChoices = 128
 
+// MaxPriority bounds the size of Spec.Priority.
+const MaxPriority = 1000
+
 // Spec is what a request asks for.
 type Spec struct {
 	Prompts   [][]int32    // each is continued
@@ -35,6 +38,8 @@ type Spec struct {
 	Top       int  // with Sampling.Logprobs: alternatives per token
 	Score     bool // log-probabilities of the prompts' tokens as well
 	Caller    string
+	Owner     string // whom the scheduler counts its texts for
+	Priority  int    // lowest first
 	Cache     Cache
 }
 
@@ -42,6 +47,7 @@ type Spec struct {
 type Limits struct {
 	Slots   int           // texts at a time
 	Queue   int           // texts that may wait
+	PerKey  int           // texts of one owner that may run or wait; 0 = as many as there are places
 	Timeout time.Duration // for a request from arrival to end; 0 = none
 }
 
@@ -57,7 +63,8 @@ type Runner struct {
 	abort    context.CancelCauseFunc
 
 	mu       sync.Mutex
-	texts    int // admitted and not ended
+	texts    int            // admitted and not ended
+	owners   map[string]int // their owners
 	draining bool
 	idle     chan struct{} // closed when draining and texts is 0
 	mean     float64       // seconds of a text lately
@@ -65,7 +72,7 @@ type Runner struct {
 
 // NewRunner makes the Runner of a model's engine. Its metrics join s.
 func NewRunner(m *Model, e Engine, l Limits, s *metrics.Set, log zerolog.Logger) *Runner {
-	r := &Runner{Model: m, engine: e, limits: l, log: log, m: newMeters(s), sessions: sessions{most: l.Slots}, idle: make(chan struct{}), mean: 1}
+	r := &Runner{Model: m, engine: e, limits: l, log: log, m: newMeters(s), sessions: sessions{most: l.Slots}, idle: make(chan struct{}), mean: 1, owners: map[string]int{}}
 	r.ctx, r.abort = context.WithCancelCause(context.Background())
 	r.gauges(s)
 	return r
@@ -113,8 +120,8 @@ func ShuttingDown() *wire.Error {
 
 var errTimeout = &wire.Error{Status: http.StatusGatewayTimeout, Code: "timeout", Message: "the request took longer than this server allows"}
 
-// admit takes n places, or says when to come again.
-func (r *Runner) admit(n int) error {
+// admit takes n places for an owner, or says when to come again.
+func (r *Runner) admit(owner string, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
@@ -126,21 +133,41 @@ func (r *Runner) admit(n int) error {
 			return wire.Invalid("n", "the request asks for %d texts; this server runs %d and queues %d", n, r.limits.Slots, r.limits.Queue)
 		}
 		r.m.refused.Add(1, "full")
-		wait := r.mean * float64(r.texts+n-most) / float64(r.limits.Slots) // until so many texts have ended
-		after := time.Duration(min(max(wait, 1), 600) * float64(time.Second))
+		after := r.until(r.texts + n - most)
 		return &wire.Error{
 			Status: http.StatusServiceUnavailable, Code: "queue_full", RetryAfter: after,
 			Message: fmt.Sprintf("the queue is full: %d texts run or wait; try again in %.0f s", r.texts, after.Seconds()),
 		}
 	}
+	if most := r.limits.PerKey; most > 0 && r.owners[owner]+n > most {
+		if n > most {
+			return wire.Invalid("n", "the request asks for %d texts; this server takes %d of one key", n, most)
+		}
+		r.m.refused.Add(1, "key")
+		after := r.until(r.owners[owner] + n - most)
+		return &wire.Error{
+			Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded", RetryAfter: after,
+			Message: fmt.Sprintf("%d texts of this key run or wait, and one key may have %d; try again in %.0f s", r.owners[owner], most, after.Seconds()),
+		}
+	}
 	r.texts += n
+	r.owners[owner] += n
 	return nil
 }
 
-// leave gives back the place of a text that began to run at start, if it did.
-func (r *Runner) leave(start time.Time) {
+// until is about how long it takes until n texts have ended.
+func (r *Runner) until(n int) time.Duration {
+	wait := r.mean * float64(n) / float64(r.limits.Slots)
+	return time.Duration(min(max(wait, 1), 600) * float64(time.Second))
+}
+
+// leave gives back the place of an owner's text that began to run at start, if it did.
+func (r *Runner) leave(owner string, start time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.owners[owner]--; r.owners[owner] <= 0 {
+		delete(r.owners, owner)
+	}
 	if !start.IsZero() {
 		r.mean += 0.1 * (time.Since(start).Seconds() - r.mean)
 	}
@@ -175,7 +202,7 @@ func (r *Runner) Start(ctx context.Context, s Spec) (*Job, error) {
 			j.choices = append(j.choices, c)
 		}
 	}
-	if err := r.admit(n); err != nil {
+	if err := r.admit(s.Owner, n); err != nil {
 		return nil, err
 	}
 	ctx, j.cancel = context.WithCancelCause(ctx)

@@ -113,6 +113,7 @@ func (a *API) common(f *wire.Fields) (s job.Spec) {
 	}
 	s.Sampling = a.Runner.Model.ReadSampling(f)
 	s.Cache, s.Caller = a.Runner.Model.ReadCache(f)
+	f.Int("priority", &s.Priority, -job.MaxPriority, job.MaxPriority)
 	s.MaxTokens = -1
 	f.Ignore("user", "user_id", "safety_identifier", "metadata", "store", "service_tier", "prompt_cache_retention")
 	return s

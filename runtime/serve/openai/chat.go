@@ -25,7 +25,7 @@ func (a *API) Chat(c *wire.Call) error {
 	if err != nil {
 		return err
 	}
-	q.Caller = owner(c, q.Caller)
+	q.Owner, q.Caller = c.Caller, owner(c, q.Caller)
 	j, err := a.Runner.Start(c.R.Context(), q.Spec)
 	if err != nil {
 		return err

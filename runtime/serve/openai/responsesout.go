@@ -98,7 +98,7 @@ func (a *API) Responses(c *wire.Call) error {
 	if err != nil {
 		return err
 	}
-	q.Caller = owner(c, q.Caller)
+	q.Owner, q.Caller = c.Caller, owner(c, q.Caller)
 	j, err := a.Runner.Start(c.R.Context(), q.Spec)
 	if err != nil {
 		return err

@@ -37,10 +37,12 @@ type Prober struct {
 }
 
 // NewProber takes 1 GiB of memory or a quarter of what is free, in huge pages where the system gives them.
-func NewProber(s *ced.Stream) (*Prober, error) {
-	size := probeBytes
+func NewProber(s *ced.Stream) (*Prober, error) { return NewProberOf(s, probeBytes) }
+
+// NewProberOf takes size bytes at most; a few hundred MiB serve a process that has other things to do.
+func NewProberOf(s *ced.Stream, size int) (*Prober, error) {
 	if have := plan.Available(os.DirFS("/")); have > 0 {
-		size = int(min(probeBytes, have/4))
+		size = int(min(int64(size), have/4))
 	}
 	data, err := allocate(size)
 	if err != nil {

@@ -33,6 +33,8 @@ var heights = map[string]int{
 	"runtime/eval":     4,
 	"runtime/gpu":      4, // its binding relaxes the linker, so nothing native may import it
 	"runtime/serve":    4,
+
+	"runtime/telemetry/publish": 4,
 }
 
 const program = 5 // cmd, bench, tools

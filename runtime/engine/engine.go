@@ -33,6 +33,7 @@ type Options struct {
 // Step tells an observer what the engine just did. Tokens of the step have been handed out.
 type Step struct {
 	Prefill, Decode int       // rows
+	Depth           int       // mean position of those that decode, as of the last step that had any
 	Began           time.Time // when the step before ended, or idleness
 	Took            time.Duration
 }
@@ -283,7 +284,7 @@ func (e *Engine) step() {
 	e.pace.observe(b.decode, b.prefill, took)
 	e.meter.step(b, took)
 	if e.opt.Observe != nil {
-		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Began: e.began, Took: took})
+		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Depth: int(e.meter.depth.Load()), Began: e.began, Took: took})
 	}
 }
 

@@ -126,10 +126,13 @@ func (con *console) chat(c *cli.Context) error {
 	if c.IsSet("max-tokens") {
 		h.req.MaxTokens = c.Int("max-tokens")
 	}
+	pub := con.publish("chat")
+	defer pub.Close()
+	setup.Observe = pub.Observe
 	if h.inst, err = con.start(f, setup); err != nil {
 		return closing(f, err)
 	}
-	return closing(h.inst, h.run(c.Bool("stats")))
+	return closing(pub.Show(h.inst), h.run(c.Bool("stats")))
 }
 
 // begin reads the flags that the conversation begins with.

@@ -103,13 +103,17 @@ func (con *console) generate(c *cli.Context) error {
 		return closing(f, err)
 	}
 	setup.Backend, setup.Threads, setup.Pin = kind, c.Int("threads"), c.Bool("pin")
+	pub := con.publish("generate")
+	defer pub.Close()
+	setup.Observe = pub.Observe
 	if w.inst, err = con.start(f, setup); err != nil {
 		return closing(f, err)
 	}
+	shown := pub.Show(w.inst)
 	if !c.Bool("json") {
 		w.print = newPrinter(con, w.input)
 	}
-	return closing(w.inst, w.run(c))
+	return closing(shown, w.run(c))
 }
 
 // prepare encodes the prompt and fits it into a context.

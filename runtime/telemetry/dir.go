@@ -50,6 +50,7 @@ func Find(dir string) ([]Endpoint, error) {
 	var all []found
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), suffix)
+		name, _, _ = strings.Cut(name, ".")
 		pid, err := strconv.Atoi(name)
 		if !ok || err != nil || pid <= 0 {
 			continue

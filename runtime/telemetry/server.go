@@ -10,8 +10,10 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -53,9 +55,7 @@ func Listen(dir string, answers map[string]Answer) (*Server, error) {
 	if _, err := Find(dir); err != nil { // removes what earlier processes left
 		return nil, err
 	}
-	path := Path(dir, os.Getpid())
-	_ = os.Remove(path) // of an earlier process with this id
-	ln, err := net.Listen("unix", path)
+	ln, path, err := listen(dir, os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
@@ -66,6 +66,26 @@ func Listen(dir string, answers map[string]Answer) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wait.Go(s.accept)
 	return s, nil
+}
+
+// listen takes the process's first name that nobody listens on.
+func listen(dir string, pid int) (net.Listener, string, error) {
+	for n := 1; ; n++ {
+		path := Path(dir, pid)
+		if n > 1 { // another server of this process
+			path = strings.TrimSuffix(path, suffix) + "." + strconv.Itoa(n) + suffix
+		}
+		ln, err := net.Listen("unix", path)
+		if !errors.Is(err, syscall.EADDRINUSE) || n == maxViewers {
+			return ln, path, err
+		}
+		if c, err := net.Dial("unix", path); err == nil {
+			_ = c.Close()
+		} else if errors.Is(err, syscall.ECONNREFUSED) { // of an earlier process with this id
+			_ = os.Remove(path)
+			n--
+		}
+	}
 }
 
 // Path is where the server listens.

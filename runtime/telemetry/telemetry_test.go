@@ -147,6 +147,32 @@ func TestSocketsOfTheDeadAreRemoved(t *testing.T) {
 	}
 }
 
+func TestAProcessCanPublishMoreThanOneEngine(t *testing.T) {
+	dir := t.TempDir()
+	left, err := net.Listen("unix", Path(dir, os.Getpid())) // of an earlier process with this id
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = left.Close()
+	for n := 1; n <= 3; n++ {
+		s, err := Listen(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		found, err := Find(dir)
+		if err != nil || len(found) != n {
+			t.Errorf("%d servers: %v, %v", n, found, err)
+		}
+		for _, e := range found {
+			if e.PID != os.Getpid() {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+}
+
 func TestADirectoryOfAnotherKindIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

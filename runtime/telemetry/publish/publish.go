@@ -8,6 +8,7 @@ package publish
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"maps"
 	"os"
 	"sync"
@@ -37,6 +38,7 @@ type Publisher struct {
 	resume  chan struct{}
 	measure sync.Once
 	ended   chan struct{}
+	end     sync.Once
 	wait    sync.WaitGroup
 
 	mu      sync.Mutex // of what follows
@@ -77,19 +79,35 @@ func (p *Publisher) Address(url string) {
 	p.process.Address = url
 }
 
-// Show offers an engine to viewers. Its setup had Observe; it is hidden before it is closed.
-func (p *Publisher) Show(inst *engine.Instance) { p.inst.Store(inst) }
+// Show offers an engine to viewers. Its setup had Observe. The closer that it returns closes the publisher, then the
+// engine.
+func (p *Publisher) Show(inst *engine.Instance) io.Closer {
+	p.inst.Store(inst)
+	return shown{p, inst}
+}
 
-// Close ends the publisher, before the engine is closed.
+type shown struct {
+	*Publisher
+	inst *engine.Instance
+}
+
+func (s shown) Close() error {
+	s.Publisher.Close()
+	return s.inst.Close()
+}
+
+// Close ends the publisher.
 func (p *Publisher) Close() {
-	p.inst.Store(nil)
-	close(p.ended)
-	if p.server != nil {
-		if err := p.server.Close(); err != nil {
-			p.log.Warn().Err(err).Msg("telemetry")
+	p.end.Do(func() {
+		p.inst.Store(nil)
+		close(p.ended)
+		if p.server != nil {
+			if err := p.server.Close(); err != nil {
+				p.log.Warn().Err(err).Msg("telemetry")
+			}
 		}
-	}
-	p.wait.Wait()
+		p.wait.Wait()
+	})
 }
 
 const (

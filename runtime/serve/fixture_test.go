@@ -86,7 +86,7 @@ func newModel(i *engine.Instance) *job.Model {
 	return &job.Model{
 		Names: []string{"demo", "other-name"}, Tokenizer: i.Tokenizer, BOS: int32(i.Config.BOS), EOS: int32(i.Config.EOS), Banned: i.Banned(),
 		Context: contextSize, Created: time.Unix(1e9, 0), Sampling: sample.Params{Temperature: 1, TopP: 0.95},
-		Prefill: model.Cone, Cache: job.CacheExact, Scoring: true, Degraded: []string{"images"},
+		Prefill: model.Cone, Cache: job.CacheSnapshot, Scoring: true, Degraded: []string{"images"},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -67,7 +66,6 @@ type choice struct {
 	prompt    []int32
 	limit     int
 	reader    *text.Reader
-	session   *conversation
 	scored    []engine.Token
 	done      atomic.Int64 // prompt tokens processed
 	placed    atomic.Bool
@@ -258,14 +256,6 @@ func (j *Job) run(ctx context.Context, c *choice) (finish prompt.Finish, result 
 		}
 	}
 	result = g.Result()
-	if c.session != nil && result.Finish != engine.FinishError {
-		had := c.session.tokens
-		if c.placed.Load() {
-			all := slices.Concat(c.prompt, c.ids)
-			had = all[:min(len(all), result.Stats.PromptTokens+result.Stats.DecodeSteps)]
-		}
-		j.runner.sessions.give(c.session, had)
-	}
 	if !c.reader.Done() {
 		err = j.runner.failure(result)
 		send(c.reader.Close(reason(result.Finish)))
@@ -291,13 +281,11 @@ func (j *Job) request(c *choice) engine.Request {
 		j.runner.m.queued.Observe(time.Since(j.began).Seconds())
 		j.admitted <- Event{Kind: Admitted, Choice: c.index, Reused: reused} // there is room for one of each
 	}
-	switch {
-	case s.Score:
+	if s.Score {
 		req.Prefill = model.Exact // which alone computes the logits of every token
 		req.OnLogits = func(pos int, row []float32) error { return c.score(pos, row, s.Top) }
-	case c.k == 0 && (s.Cache == CacheAny || s.Cache == CacheExact && m.Prefill != model.Replay):
-		c.session = j.runner.sessions.take(s.Caller, c.prompt)
-		req.Session = c.session.Session
+	} else {
+		req.Cache, req.Salt = s.Cache.engine(), s.Caller
 	}
 	return req
 }

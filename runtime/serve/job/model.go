@@ -35,23 +35,34 @@ func (r running) Submit(ctx context.Context, q engine.Request) (Generation, erro
 	return r.Engine.Submit(ctx, q)
 }
 
-// Cache says when a conversation continues on the KV cache that it left.
+// Cache says how a prompt begins on what earlier ones have left in the KV cache.
 type Cache string
 
 // The modes of Cache.
 const (
-	CacheExact Cache = "exact" // where the bits are those of a cold run: prefill modes exact and cone
-	CacheAny   Cache = "any"   // in replay too: the text may depend on whether the cache was still there
-	CacheOff   Cache = "off"
+	CacheSnapshot Cache = "snapshot" // with the bits of a cold run
+	CacheReplay   Cache = "replay"   // after bounded replay: the text may depend on whether the cache was still there
+	CacheOff      Cache = "off"
 )
+
+// engine is the mode as the engine has it.
+func (c Cache) engine() engine.Cache {
+	switch c {
+	case CacheSnapshot:
+		return engine.CacheSnapshot
+	case CacheReplay:
+		return engine.CacheReplay
+	}
+	return engine.CacheOff
+}
 
 // ParseCache reads a mode.
 func ParseCache(s string) (Cache, error) {
 	switch c := Cache(s); c {
-	case CacheExact, CacheAny, CacheOff:
+	case CacheSnapshot, CacheReplay, CacheOff:
 		return c, nil
 	}
-	return "", fmt.Errorf("cache mode %q: use exact, any or off", s)
+	return "", fmt.Errorf("cache mode %q: use snapshot, replay or off", s)
 }
 
 // Model is what is served, and what requests get that do not ask for anything else.

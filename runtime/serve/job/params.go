@@ -144,7 +144,7 @@ func (m *Model) ReadCache(f *wire.Fields) (c Cache, salt string) {
 	if f.String("cache", &given) {
 		var err error
 		if c, err = ParseCache(given); err != nil {
-			f.Fail("cache", "must be exact, any or off, not %q", wire.Clip(given))
+			f.Fail("cache", "must be snapshot, replay or off, not %q", wire.Clip(given))
 		}
 	}
 	f.String("cache_salt", &salt)

@@ -53,14 +53,13 @@ type Limits struct {
 
 // Runner takes requests to an engine.
 type Runner struct {
-	Model    *Model
-	engine   Engine
-	limits   Limits
-	log      zerolog.Logger
-	m        meters
-	sessions sessions
-	ctx      context.Context // of all jobs
-	abort    context.CancelCauseFunc
+	Model  *Model
+	engine Engine
+	limits Limits
+	log    zerolog.Logger
+	m      meters
+	ctx    context.Context // of all jobs
+	abort  context.CancelCauseFunc
 
 	mu       sync.Mutex
 	texts    int            // admitted and not ended
@@ -72,7 +71,7 @@ type Runner struct {
 
 // NewRunner makes the Runner of a model's engine. Its metrics join s.
 func NewRunner(m *Model, e Engine, l Limits, s *metrics.Set, log zerolog.Logger) *Runner {
-	r := &Runner{Model: m, engine: e, limits: l, log: log, m: newMeters(s), sessions: sessions{most: l.Slots}, idle: make(chan struct{}), mean: 1, owners: map[string]int{}}
+	r := &Runner{Model: m, engine: e, limits: l, log: log, m: newMeters(s), idle: make(chan struct{}), mean: 1, owners: map[string]int{}}
 	r.ctx, r.abort = context.WithCancelCause(context.Background())
 	r.gauges(s)
 	return r

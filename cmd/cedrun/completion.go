@@ -20,7 +20,7 @@ var zshCompletion string
 // flagValues are the values of flags that take one of a few.
 var flagValues = map[string]string{
 	"backend":    "auto cpu cuda ref",
-	"cache":      "exact any off",
+	"cache":      "snapshot replay off",
 	"effort":     "low high max",
 	"log-level":  "trace debug info warn error disabled",
 	"huge-pages": "auto on off",

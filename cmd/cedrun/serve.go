@@ -68,8 +68,7 @@ func serveCommand(con *console) *cli.Command {
 			floatFlag(groupSample, "top-p", 0.95, "`P` where a request does not say"),
 			intFlag(groupCompute, "context", 0, 1, "8192, or what the model takes", "room for `N` tokens of prompt and text together, for each text"),
 			prefillFlag(model.Cone.String(), "cone"),
-			stringFlag(groupCompute, "cache", string(job.CacheExact), "continue a conversation on its KV cache: exact (where the text stays that of a cold run: --prefill exact or cone), any (with replay too) or off"),
-		}, engineFlags(), []cli.Flag{
+		}, kvFlags(), engineFlags(), []cli.Flag{
 			stringFlag(groupOutput, "log-level", "info", "messages on stderr from `LEVEL` on: trace, debug, info, warn, error or disabled"),
 		}),
 		Action: con.action(0, con.serve),
@@ -274,6 +273,9 @@ func (s *server) load() (*engine.Instance, error) {
 		s.setup.Context = min(defaultContext, f.Config.MaxPositions)
 	}
 	s.setup.Outputs = min(promptChunk, s.setup.Context) + s.setup.Slots // logits of any row of a usual step, to score prompts
+	if err := s.readKV(f); err != nil {
+		return nil, closing(f, err)
+	}
 	inst, err := s.start(f, s.setup)
 	if err != nil {
 		return nil, closing(f, err)

@@ -183,7 +183,7 @@ func TestServeRefusesBadFlags(t *testing.T) {
 		{[]string{"--tls-cert", empty, "--tls-key", empty}, "--tls-cert and --tls-key:"},
 		{[]string{"--port", port}, "address already in use"},
 		{[]string{"--port", "99999"}, "invalid port"},
-		{[]string{"--cache", "on"}, "use exact, any or off"},
+		{[]string{"--cache", "on"}, "use snapshot, replay or off"},
 		{[]string{"--prefill", "fast"}, "use exact, cone or replay"},
 		{[]string{"--max-batch", "0"}, "use 1 or more"},
 		{[]string{"--timeout", "-1s"}, "use 0 or more"},
@@ -194,6 +194,18 @@ func TestServeRefusesBadFlags(t *testing.T) {
 		r := cedrun(t, "", append([]string{"serve", "--log-level", "disabled"}, c.args...)...)
 		if r.status != exitError || r.out != "" || !strings.Contains(r.err, c.want) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%v: status %d, stdout %q, stderr %q; want %q", c.args, r.status, r.out, r.err, c.want)
+		}
+	}
+}
+
+func TestAKVCacheSmallerThanATextIsRefused(t *testing.T) {
+	for _, c := range []struct{ flag, value, want string }{
+		{"--kv-device", "10kB", "less than the context of 256"}, {"--kv-host", "much", "--kv-host: size"}, {"--cache", "any", "use snapshot, replay or off"},
+	} {
+		var errs bytes.Buffer
+		status := run(context.Background(), []string{"cedrun", "serve", "--port", "0", "--context", "256", c.flag, c.value}, strings.NewReader(""), io.Discard, &errs)
+		if status == 0 || !strings.Contains(errs.String(), c.want) {
+			t.Errorf("%s %s: status %d: %s", c.flag, c.value, status, &errs)
 		}
 	}
 }

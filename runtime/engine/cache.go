@@ -42,15 +42,26 @@ type Reuse struct {
 	Restore Restore
 	Hit     int // prompt tokens whose pages it shares
 	Rerun   int // of them: those that were run again, writing nothing
-	Agreed  int // prompt tokens that the cache knew, usable or not: the first difference is there, if Differs
-	Differs bool
+	Agreed  int // prompt tokens that the cache knew, usable or not
+	Differs *Difference
 }
+
+// Difference is where a prompt left what the cache knows, if it did: after Agreed tokens.
+type Difference struct {
+	Prompt, Cached []int32 // some tokens of both from there on
+}
+
+// shownTokens bounds the tokens of a Difference.
+const shownTokens = 16
 
 // adopt gives a request a sequence that begins on the cache, if there is something to begin on; tokens is how many
 // positions it will need.
 func (e *Engine) adopt(q *run, tokens int) error {
 	m := e.tree.Find(q.Salt, q.Prompt)
-	q.stats.Cache.Agreed, q.stats.Cache.Differs = m.Tokens, m.Tokens < len(q.Prompt) && m.More
+	q.stats.Cache.Agreed = m.Tokens
+	if rest := q.Prompt[m.Tokens:]; len(rest) > 0 && len(m.Rest) > 0 {
+		q.stats.Cache.Differs = &Difference{slices.Clone(rest[:min(len(rest), shownTokens)]), slices.Clone(m.Rest[:min(len(m.Rest), shownTokens)])}
+	}
 	most := len(q.Prompt) - 1
 	if q.OnLogits != nil {
 		most = min(most, q.LogitsFrom) // rows before are not run
@@ -133,6 +144,9 @@ func (e *Engine) store(q *run) error {
 	if q.Cache == CacheOff || seq.Pos() == q.stored {
 		return nil
 	}
+	if err := q.check(); err != nil {
+		return err
+	}
 	q.stored = seq.Pos()
 	e.tree.Insert(q.Salt, seq.Tokens(), seq.Pages(), seq.Exact())
 	if e.opt.Snapshots == 0 {
@@ -144,6 +158,16 @@ func (e *Engine) store(q *run) error {
 	}
 	if image != nil {
 		e.tree.Keep(q.Salt, seq.Tokens(), image, image.Bytes(), time.Now())
+	}
+	return nil
+}
+
+// check insists that the tokens of a sequence are those of its positions, before others begin on them.
+func (q *run) check() error {
+	tokens, n := q.seq.Tokens(), len(q.Prompt)
+	fed := max(0, len(tokens)-n)
+	if !slices.Equal(tokens[:len(tokens)-fed], q.Prompt[:len(tokens)-fed]) || fed != q.stats.DecodeSteps || len(q.seq.Pages()) < kv.PagesFor(len(tokens)) {
+		return fmt.Errorf("the KV cache of a prompt of %d tokens and %d decode steps has %d positions in %d pages, not all of them the prompt's: nothing of it is kept", n, q.stats.DecodeSteps, len(tokens), len(q.seq.Pages()))
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func TestAPromptOnCachedPagesEqualsAColdOne(t *testing.T) {
 						}
 						c := got.result.Stats.Cache
 						known := []int{hit, len(second.Prompt) + second.MaxTokens - 1}[n] // the last token was sampled, not fed
-						if c.Hit != known || c.Agreed != known || c.Differs != (n == 0) || got.result.Stats.Reused != c.Hit-c.Rerun || want.result.Stats.Cache != (Reuse{}) {
+						if c.Hit != known || c.Agreed != known || (c.Differs != nil) != (n == 0) || got.result.Stats.Reused != c.Hit-c.Rerun || want.result.Stats.Cache != (Reuse{}) {
 							t.Errorf("request %d: %+v with %d reused, want a hit of %d", n+2, c, got.result.Stats.Reused, known)
 						}
 						if n == 1 && snapshots > 0 && mode != model.Replay && (c.Restore != RestoreSnapshot || c.Rerun != 0) {
@@ -136,7 +136,7 @@ func TestRunningRequestsShareThePagesOfAPrefix(t *testing.T) {
 	for k := range 3 {
 		jobs = append(jobs, &job{Request: Request{
 			Prompt: slices.Concat(ids[:130], tail(i, k, 5)), MaxTokens: 20, Cache: CacheSnapshot, Sampling: sample.Params{TopP: 1},
-			OnAdmit: func(int) { shared = append(shared, i.model.Pool().Shared()) },
+			OnAdmit: func(Reuse) { shared = append(shared, i.model.Pool().Shared()) },
 		}})
 	}
 	runAll(t, i, jobs)

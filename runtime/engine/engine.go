@@ -220,7 +220,7 @@ func (e *Engine) admit() {
 		q.admit = time.Now()
 		e.meter.admit(q)
 		if q.OnAdmit != nil {
-			q.OnAdmit(q.stats.Reused)
+			q.OnAdmit(q.stats.Cache)
 		}
 		e.running = append(e.running, q)
 		e.order.serve(q.Owner, len(q.Prompt)-q.seq.Pos())

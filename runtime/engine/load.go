@@ -13,11 +13,14 @@ type Load struct {
 	// KVCached tokens have a page that only the prefix cache has, KVShared ones a page that several requests have.
 	KVCached, KVShared       int
 	Snapshots, SnapshotBytes int
+	CachePages               int // pages of the prefix cache, in use or not
+	// Evictions counts the pages that the cache gave up for others, SnapshotEvictions the snapshots that are gone.
+	Evictions, SnapshotEvictions int
 }
 
 // load is the Load after the last step.
 type load struct {
-	running, waiting, inUse, cached, shared, snapshots, snapshotBytes atomic.Int64
+	running, waiting, inUse, cached, shared, snapshots, snapshotBytes, pages, evictions, dropped atomic.Int64
 }
 
 // Load can be called from any goroutine; it is as of the last step.
@@ -26,6 +29,7 @@ func (e *Engine) Load() Load {
 		Running: int(e.load.running.Load()), Waiting: int(e.load.waiting.Load()),
 		KVTokens: e.model.Options().KVTokens, KVInUse: int(e.load.inUse.Load()),
 		KVCached: int(e.load.cached.Load()), KVShared: int(e.load.shared.Load()),
+		CachePages: int(e.load.pages.Load()), Evictions: int(e.load.evictions.Load()), SnapshotEvictions: int(e.load.dropped.Load()),
 		Snapshots: int(e.load.snapshots.Load()), SnapshotBytes: int(e.load.snapshotBytes.Load()),
 	}
 }
@@ -37,6 +41,9 @@ func (e *Engine) measure() {
 	pool := e.model.Pool()
 	e.load.cached.Store(int64(pool.Idle() * kv.PageTokens))
 	e.load.shared.Store(int64(pool.Shared() * kv.PageTokens))
+	e.load.pages.Store(int64(e.tree.Pages()))
+	e.load.evictions.Store(int64(e.tree.Evicted()))
+	e.load.dropped.Store(int64(e.tree.ImagesDropped()))
 	e.load.snapshots.Store(int64(e.tree.Images()))
 	e.load.snapshotBytes.Store(int64(e.tree.ImageBytes()))
 }

@@ -42,7 +42,7 @@ func TestARequestIsToldOfItsPlaceAndTheLoadFollows(t *testing.T) {
 		loads := make(chan Load, 64)
 		runAll(t, i, []*job{{Request: Request{
 			Prompt: ids[:n], MaxTokens: 1, Session: s, Sampling: sample.Params{TopP: 1},
-			OnAdmit:   func(reused int) { told = append(told, reused) },
+			OnAdmit:   func(r Reuse) { told = append(told, r.Hit) },
 			OnPrefill: func(int, int) { loads <- i.Load() },
 		}}})
 		if l := <-loads; l.Running != 1 || l.Waiting != 0 || l.KVInUse == 0 || l.KVTokens != 64 {
@@ -57,7 +57,7 @@ func TestARequestIsToldOfItsPlaceAndTheLoadFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := i.Submit(ctx, Request{Prompt: ids[:3], MaxTokens: 1, Sampling: sample.Params{TopP: 1}, OnAdmit: func(int) { t.Error("admitted beside another one") }})
+	second, err := i.Submit(ctx, Request{Prompt: ids[:3], MaxTokens: 1, Sampling: sample.Params{TopP: 1}, OnAdmit: func(Reuse) { t.Error("admitted beside another one") }})
 	if err != nil {
 		t.Fatal(err)
 	}

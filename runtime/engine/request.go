@@ -46,9 +46,8 @@ type Request struct {
 	// is taken that reaches beyond LogitsFrom.
 	OnLogits   func(pos int, row []float32) error
 	LogitsFrom int
-	// OnAdmit, if set, is told that the request has got its place and how many prompt tokens need not be run, on the
-	// engine's goroutine.
-	OnAdmit func(reused int)
+	// OnAdmit, if set, is told that the request has got its place and what it begins on, on the engine's goroutine.
+	OnAdmit func(Reuse)
 	// OnPrefill, if set, is told how many prompt tokens are done, on the engine's goroutine.
 	OnPrefill func(done, total int)
 }

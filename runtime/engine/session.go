@@ -64,7 +64,7 @@ func (e *Engine) resume(q *run, s *Session) error {
 	if n := seq.Pos(); n < len(q.Prompt) && slices.Equal(seq.Tokens(), q.Prompt[:n]) {
 		ok, err := e.model.Extend(seq, q.Prefill, len(q.Prompt))
 		if ok && err == nil {
-			q.seq, q.stats.Reused = seq, n
+			q.seq, q.stats.Reused, q.stats.Cache.Hit = seq, n, n
 			return nil
 		}
 		if err != nil {

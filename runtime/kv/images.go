@@ -21,6 +21,7 @@ type Images struct {
 	budget int
 	ttl    time.Duration
 	bytes  int
+	gone   int        // dropped
 	recent *list.List // of *Image, used last first
 }
 
@@ -78,10 +79,14 @@ func (t *Tree) ExpireImages(now time.Time) {
 func (s *Images) remove(i *Image) {
 	s.recent.Remove(i.place)
 	s.bytes -= i.bytes
+	s.gone++
 }
 
 // ImageBytes is the size of all images, Images their number.
 func (t *Tree) ImageBytes() int { return t.images.bytes }
+
+// ImagesDropped is the number of images that are gone.
+func (t *Tree) ImagesDropped() int { return t.images.gone }
 
 // Images is the number of images.
 func (t *Tree) Images() int { return t.images.recent.Len() }

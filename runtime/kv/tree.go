@@ -25,6 +25,7 @@ type Tree struct {
 	// stays, without one.
 	Lost func(NodeID) bool
 	next NodeID
+	gone int // pages that Evict freed
 	byID map[NodeID]*node
 }
 
@@ -65,9 +66,9 @@ func (t *Tree) Picture(digest [32]byte) int32 {
 type Match struct {
 	Tokens int // that agree
 	Exact  int // of them: those whose rows have the bits of a cold run
-	Next   int32
-	More   bool // something is stored after Tokens: it goes on with Next
-	path   []*node
+	// Rest is what a page in the tree goes on with after Tokens, as far as that page: the newest, where there are several.
+	Rest []int32
+	path []*node
 }
 
 // Find looks for a prompt.
@@ -87,10 +88,7 @@ func (t *Tree) Find(salt string, prompt []int32) Match {
 			}
 		}
 		if best == nil {
-			for _, cs := range at.children {
-				m.Next, m.More = cs[0].keys[0], true
-				break
-			}
+			m.Rest = at.newest()
 			break
 		}
 		m.path = append(m.path, best)
@@ -100,7 +98,7 @@ func (t *Tree) Find(salt string, prompt []int32) Match {
 			exact = best.exact >= length
 		}
 		if length < len(best.keys) {
-			m.Next, m.More = best.keys[length], true
+			m.Rest = best.keys[length:]
 			break
 		}
 		if length < PageTokens {
@@ -109,6 +107,22 @@ func (t *Tree) Find(salt string, prompt []int32) Match {
 		at = best
 	}
 	return m
+}
+
+// newest are the keys of the child that was made last.
+func (n *node) newest() []int32 {
+	var best *node
+	for _, cs := range n.children {
+		for _, c := range cs {
+			if best == nil || c.id > best.id {
+				best = c
+			}
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return best.keys
 }
 
 func common(a, b []int32) int {
@@ -253,6 +267,7 @@ func (t *Tree) Evict(n int) (freed int) {
 			t.drop(x)
 		}
 		freed += t.pool.Free() - before
+		t.gone += t.pool.Free() - before
 	}
 	return freed
 }
@@ -310,6 +325,9 @@ func (t *Tree) Refill(id NodeID, page Page) {
 
 // Pages counts the nodes with a page in memory, Cold those without.
 func (t *Tree) Pages() int { return len(t.byID) - t.cold }
+
+// Evicted counts the pages that Evict has freed.
+func (t *Tree) Evicted() int { return t.gone }
 
 // Cold counts the nodes whose page is not in memory.
 func (t *Tree) Cold() int { return t.cold }

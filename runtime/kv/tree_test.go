@@ -181,8 +181,8 @@ func TestTheLongestBeginningIsFound(t *testing.T) {
 		if m.Tokens != c.want || m.Exact != c.want {
 			t.Errorf("prompt of %d tokens: %d found, %d exact, want %d", len(c.prompt), m.Tokens, m.Exact, c.want)
 		}
-		if c.want%PageTokens != 0 && (m.More != c.more || m.More && m.Next != c.next) {
-			t.Errorf("prompt of %d tokens: goes on %v with %d, want %v %d", len(c.prompt), m.More, m.Next, c.more, c.next)
+		if c.want%PageTokens != 0 && (len(m.Rest) > 0 != c.more || c.more && m.Rest[0] != c.next) {
+			t.Errorf("prompt of %d tokens: goes on with %v, want %v %d", len(c.prompt), m.Rest, c.more, c.next)
 		}
 		if m := tree.Find("other", c.prompt); m.Tokens != 0 {
 			t.Errorf("another salt finds %d tokens", m.Tokens)

@@ -71,6 +71,14 @@ func pageBytes(c *config.Config) int64 {
 	return int64(kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios).PageBytes)
 }
 
+// TokensIn is how many tokens of global KV, in whole pages, so many bytes hold.
+func TokensIn(c *config.Config, bytes int64) int {
+	return int(bytes/max(pageBytes(c), 1)) * kv.PageTokens
+}
+
+// TokenBytes is the memory of the global KV of tokens.
+func TokenBytes(c *config.Config, tokens int) int64 { return int64(kv.PagesFor(tokens)) * pageBytes(c) }
+
 // windowBytes is the state of a sequence besides its pages: a ring per layer, open groups of sources with a ratio, and,
 // for snapshots, the streams of its last rows behind the last source.
 func windowBytes(c *config.Config, tails bool) int64 {

@@ -109,7 +109,7 @@ func TestABadRequestIsRefusedWithTheFieldThatIsWrong(t *testing.T) {
 		{chatPath, object{"reasoning_effort": 1.5}, 400, "reasoning_effort", "not 1.5"},
 		{chatPath, object{"functions": []object{}}, 400, "functions", "use tools"},
 		{chatPath, object{"modalities": []string{"audio"}}, 400, "modalities", "text only"},
-		{chatPath, object{"cache": "never"}, 400, "cache", "exact, any or off"},
+		{chatPath, object{"cache": "never"}, 400, "cache", "snapshot, replay or off"},
 		{completionsPath, object{"prompt": nil}, 400, "prompt", "must be a text"},
 		{completionsPath, object{"prompt": []any{1, "x"}}, 400, "prompt", "entry 0"},
 		{completionsPath, object{"prompt": []int{999999}}, 400, "prompt", "999999"},

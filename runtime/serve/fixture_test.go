@@ -31,12 +31,29 @@ const (
 )
 
 // demoEngine is the demo model on the CPU, one for all tests.
-var demoEngine = sync.OnceValues(func() (*engine.Instance, error) {
+var demoEngine = sync.OnceValues(openDemo)
+
+func openDemo() (*engine.Instance, error) {
 	fsys, _ := demo.FS()
 	return engine.Open(engine.Source{FS: fsys}, engine.Setup{
-		Backend: ced.CPU, Threads: 1, Context: contextSize, Slots: slots, Chunk: 64, Outputs: 64 + slots, NoSelfTest: true,
+		Backend: ced.CPU, Threads: 1, Context: contextSize, Slots: slots, Chunk: 64, Outputs: 64 + slots, NoSelfTest: true, Snapshots: 64 << 20,
 	})
-})
+}
+
+// newEngine is one whose cache is empty.
+func newEngine(t testing.TB) job.Engine {
+	t.Helper()
+	i, err := openDemo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return job.Of(i.Engine)
+}
 
 func instance(t testing.TB) *engine.Instance {
 	t.Helper()
@@ -61,6 +78,7 @@ type server struct {
 	t     testing.TB
 	serve *serve.Server
 	key   string
+	debug string // X-Cedrun-Debug
 	log   *logged
 }
 
@@ -137,6 +155,9 @@ func (s *server) send(ctx context.Context, path string, body any) *http.Response
 	q, err := http.NewRequestWithContext(ctx, method, s.URL+path, r)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if s.debug != "" {
+		q.Header.Set("X-Cedrun-Debug", s.debug)
 	}
 	if body != nil {
 		q.Header.Set("Content-Type", "application/json")
@@ -291,7 +312,7 @@ func (s *script) Load() engine.Load { return engine.Load{KVTokens: 1 << 20} }
 
 func (s *script) Submit(ctx context.Context, r engine.Request) (job.Generation, error) {
 	s.told <- r
-	r.OnAdmit(0)
+	r.OnAdmit(engine.Reuse{})
 	r.OnPrefill(len(r.Prompt), len(r.Prompt))
 	return &scripted{script: s, ctx: ctx, left: s.ids[:min(len(s.ids), r.MaxTokens)], result: engine.Result{
 		Finish: map[bool]engine.Finish{true: engine.FinishStop, false: engine.FinishLength}[r.MaxTokens > len(s.ids)],

@@ -23,6 +23,7 @@ type message struct {
 	Content []block `json:"content"`
 	ending
 	Usage wholeUsage `json:"usage"`
+	Debug *job.Debug `json:"cedrun,omitempty"`
 }
 
 // ending is how a message ended, of a stream only known at its end.
@@ -80,12 +81,13 @@ type wholeUsage struct {
 }
 
 type event struct {
-	Type    string   `json:"type"`
-	Message *message `json:"message,omitempty"`
-	Index   *int     `json:"index,omitempty"`
-	Block   *block   `json:"content_block,omitempty"`
-	Delta   any      `json:"delta,omitempty"`
-	Usage   *usage   `json:"usage,omitempty"`
+	Type    string     `json:"type"`
+	Message *message   `json:"message,omitempty"`
+	Index   *int       `json:"index,omitempty"`
+	Block   *block     `json:"content_block,omitempty"`
+	Delta   any        `json:"delta,omitempty"`
+	Usage   *usage     `json:"usage,omitempty"`
+	Debug   *job.Debug `json:"cedrun,omitempty"`
 }
 
 // CountTokens answers POST /v1/messages/count_tokens.
@@ -131,7 +133,7 @@ func (a *API) Messages(c *wire.Call) error {
 		}
 	}
 	m.Reason, m.Stop = stopped(&o.Finish)
-	m.Usage = wholeUsage{usage: newUsage(c, j.Usage()), Tier: "standard"}
+	m.Usage, m.Debug = wholeUsage{usage: newUsage(c, j.Usage()), Tier: "standard"}, j.Debug(c.Asks("cache"))
 	c.Note.Finish = *m.Reason
 	return c.JSON(m)
 }
@@ -176,7 +178,7 @@ func stream(c *wire.Call, j *job.Job, m message) error {
 	}, func(e job.Event) error {
 		switch e.Kind {
 		case job.Admitted: // now it is known what the cache gives
-			return begin(job.Usage{Prompt: j.PromptTokens(), Cached: e.Reused})
+			return begin(job.Usage{Prompt: j.PromptTokens(), Cached: e.Reuse.Hit})
 		case job.Piece:
 			return w.piece(e.Piece)
 		case job.Ended:
@@ -193,7 +195,7 @@ func stream(c *wire.Call, j *job.Job, m message) error {
 			end.Reason, end.Stop = stopped(&e.End.Finish)
 			c.Note.Finish = *end.Reason
 			u := newUsage(c, j.Usage())
-			if err := w.send(event{Type: "message_delta", Delta: end, Usage: &u}); err != nil {
+			if err := w.send(event{Type: "message_delta", Delta: end, Usage: &u, Debug: j.Debug(c.Asks("cache"))}); err != nil {
 				return err
 			}
 			return w.send(event{Type: "message_stop"})

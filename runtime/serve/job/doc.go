@@ -5,6 +5,6 @@
 // A Job that was started has its place in a bounded queue; whatever ends its context ends it within one token or one
 // chunk of prefill and gives the place back.
 //
-// Idle conversations keep their KV cache (sessions.go). A text does not depend on them: unless Model.Cache says
-// otherwise, a conversation is continued only in prefill modes in which that gives the bits of a cold run.
+// Texts begin on what earlier ones of the same caller and salt left in the engine's prefix cache. Unless a request or
+// Model.Cache asks for replay, they are those of a cold run.
 package job

@@ -19,7 +19,7 @@ type Kind uint8
 
 // The kinds of events. Each text has one Admitted, unless it failed before, then Scored if asked, Pieces, and one Ended.
 const (
-	Admitted Kind = iota // Reused
+	Admitted Kind = iota // Reuse
 	Scored               // Tokens: the prompt's, from its second on
 	Piece                // Piece, and Tokens if log-probabilities are asked
 	Ended                // End
@@ -29,7 +29,7 @@ const (
 type Event struct {
 	Kind   Kind
 	Choice int // which text: prompt * Choices + choice
-	Reused int
+	Reuse  engine.Reuse
 	Piece  prompt.Event // never Finished, which Ended tells
 	Tokens []engine.Token
 	End    *End
@@ -69,7 +69,7 @@ type choice struct {
 	scored    []engine.Token
 	done      atomic.Int64 // prompt tokens processed
 	placed    atomic.Bool
-	reused    int
+	reuse     engine.Reuse
 	start     time.Time      // when it was placed
 	ids       []int32        // sampled
 	pending   []engine.Token // whose text is held back
@@ -207,7 +207,7 @@ func (j *Job) follow(ctx context.Context, c *choice) {
 			err = fmt.Errorf("panic: %v", p)
 		}
 		took := time.Since(j.began)
-		end := &End{Finish: finish, Err: err, Usage: Usage{Prompt: len(c.prompt), Cached: c.reused, Written: c.taken, Reasoning: c.reasoning}}
+		end := &End{Finish: finish, Err: err, Usage: Usage{Prompt: len(c.prompt), Cached: c.reuse.Hit, Written: c.taken, Reasoning: c.reasoning}}
 		r.record(j, end, result, took)
 		r.leave(j.spec.Owner, c.start)
 		j.events <- Event{Kind: Ended, Choice: c.index, End: end}
@@ -275,11 +275,11 @@ func (j *Job) request(c *choice) engine.Request {
 	if s.Grammar != nil {
 		req.Constraint = s.Grammar.Start()
 	}
-	req.OnAdmit = func(reused int) {
-		c.reused, c.start = reused, time.Now()
+	req.OnAdmit = func(reuse engine.Reuse) {
+		c.reuse, c.start = reuse, time.Now()
 		c.placed.Store(true)
 		j.runner.m.queued.Observe(time.Since(j.began).Seconds())
-		j.admitted <- Event{Kind: Admitted, Choice: c.index, Reused: reused} // there is room for one of each
+		j.admitted <- Event{Kind: Admitted, Choice: c.index, Reuse: reuse} // there is room for one of each
 	}
 	if s.Score {
 		req.Prefill = model.Exact // which alone computes the logits of every token
@@ -363,6 +363,14 @@ func reason(f engine.Finish) prompt.Reason {
 
 // record counts a text that has ended.
 func (r *Runner) record(j *Job, e *End, res engine.Result, took time.Duration) {
+	if x := res.Stats.Cache; j.spec.Cache != CacheOff && !j.spec.Score {
+		way := "none"
+		if x.Restore != engine.RestoreNone {
+			way = string(x.Restore)
+		}
+		r.m.restored.Add(1, way)
+		r.m.rerun.Add(float64(x.Rerun))
+	}
 	finish := string(e.Reason)
 	if e.Err != nil {
 		finish = "error"

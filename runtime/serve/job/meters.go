@@ -6,6 +6,7 @@ import "cedrun/runtime/serve/metrics"
 type meters struct {
 	queued, first, between, whole                                       metrics.Histogram
 	prompt, cached, written, reasoning, ended, refused, prefill, decode metrics.Counter
+	restored, rerun                                                     metrics.Counter
 }
 
 var (
@@ -20,7 +21,9 @@ func newMeters(s *metrics.Set) meters {
 		between:   s.Histogram("cedrun_inter_token_seconds", "Time between tokens of a text.", shortTimes),
 		whole:     s.Histogram("cedrun_generation_seconds", "Time from arrival to the end, by text.", longTimes),
 		prompt:    s.Counter("cedrun_prompt_tokens_total", "Prompt tokens, cached ones included."),
-		cached:    s.Counter("cedrun_cached_tokens_total", "Prompt tokens whose KV cache was still there."),
+		cached:    s.Counter("cedrun_cached_tokens_total", "Prompt tokens whose global KV was in the cache."),
+		restored:  s.Counter("cedrun_cache_restores_total", "Texts by what they began on: none, snapshot, rows or replay.", "restore"),
+		rerun:     s.Counter("cedrun_cache_replayed_tokens_total", "Cached prompt tokens that were run again to fill windows."),
 		written:   s.Counter("cedrun_generated_tokens_total", "Tokens written."),
 		reasoning: s.Counter("cedrun_reasoning_tokens_total", "Tokens written that are reasoning."),
 		ended:     s.Counter("cedrun_generations_total", "Texts ended, by reason.", "finish"),
@@ -41,8 +44,16 @@ func (r *Runner) gauges(s *metrics.Set) {
 		return float64(waiting)
 	})
 	s.Gauge("cedrun_kv_cache_tokens", "Tokens that the KV cache holds at most.", func() float64 { return float64(r.engine.Load().KVTokens) })
-	s.Gauge("cedrun_kv_cache_usage_ratio", "Share of the KV cache in use, idle conversations included.", func() float64 {
+	s.Gauge("cedrun_kv_cache_usage_ratio", "Share of the KV cache in use, cached pages included.", func() float64 {
 		l := r.engine.Load()
 		return float64(l.KVInUse) / float64(max(l.KVTokens, 1))
 	})
+	s.Gauges("cedrun_kv_pages", "Pages of the prefix cache, by tier.", "tier", map[string]func() float64{
+		"backend": func() float64 { return float64(r.engine.Load().CachePages) },
+	})
+	s.Gauge("cedrun_kv_shared_tokens", "Tokens of pages that several running texts share.", func() float64 { return float64(r.engine.Load().KVShared) })
+	s.Gauge("cedrun_snapshots", "Snapshots of sequences.", func() float64 { return float64(r.engine.Load().Snapshots) })
+	s.Gauge("cedrun_snapshot_bytes", "Bytes of snapshots.", func() float64 { return float64(r.engine.Load().SnapshotBytes) })
+	s.Total("cedrun_cache_evictions_total", "Pages that the prefix cache gave up for others.", func() float64 { return float64(r.engine.Load().Evictions) })
+	s.Total("cedrun_snapshot_evictions_total", "Snapshots dropped for others or for their age.", func() float64 { return float64(r.engine.Load().SnapshotEvictions) })
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ type family struct {
 	labels           []string
 	bounds           []float64 // of a histogram, ascending
 	gauge            func() float64
+	gauges           map[string]func() float64 // by labels
 	series           map[string]*series
 }
 
@@ -39,7 +41,7 @@ func (s *Set) add(f *family) *family {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.families = append(s.families, f)
-	if len(f.labels) == 0 && f.gauge == nil {
+	if len(f.labels) == 0 && f.gauge == nil && f.gauges == nil {
 		f.of() // shown from the start
 	}
 	return f
@@ -83,6 +85,20 @@ func (c Counter) Add(n float64, values ...string) {
 // Gauge makes a gauge whose value is asked for when it is written.
 func (s *Set) Gauge(name, help string, value func() float64) {
 	s.add(&family{name: name, help: help, kind: "gauge", gauge: value})
+}
+
+// Gauges makes a gauge with a series for each value of a label, asked for when it is written.
+func (s *Set) Gauges(name, help, label string, values map[string]func() float64) {
+	f := &family{name: name, help: help, kind: "gauge", gauges: map[string]func() float64{}}
+	for v, value := range values {
+		f.gauges[label+`="`+escape(v)+`"`] = value
+	}
+	s.add(f)
+}
+
+// Total makes a counter that somebody else counts, asked for when it is written.
+func (s *Set) Total(name, help string, value func() float64) {
+	s.add(&family{name: name, help: help, kind: "counter", gauge: value})
 }
 
 // Info makes a gauge of 1 whose labels, name and value in turn, are what matters.
@@ -129,6 +145,9 @@ func (s *Set) Write(w io.Writer) error {
 		if f.gauge != nil { // may take locks of its own
 			line(&b, f.name, "", f.gauge())
 			continue
+		}
+		for _, labels := range slices.Sorted(maps.Keys(f.gauges)) {
+			line(&b, f.name, labels, f.gauges[labels]())
 		}
 		s.mu.Lock()
 		f.write(&b)

@@ -46,7 +46,7 @@ func (a *API) Chat(c *wire.Call) error {
 		r.Choices = append(r.Choices, x)
 		c.Note.Finish = x.Finish
 	}
-	r.Usage = newUsage(c, j.Usage())
+	r.Usage, r.Debug = newUsage(c, j.Usage()), j.Debug(c.Asks("cache"))
 	return c.JSON(r)
 }
 

@@ -14,6 +14,7 @@ type chatResponse struct {
 	head
 	Choices []chatChoice `json:"choices"`
 	Usage   *usage       `json:"usage"`
+	Debug   *job.Debug   `json:"cedrun,omitempty"`
 }
 
 type chatChoice struct {
@@ -82,7 +83,8 @@ func newMessage(id string, choice int, o job.Output, hideReasoning bool) *messag
 type chatChunk struct {
 	head
 	Choices []chatDelta `json:"choices"`
-	Usage   **usage     `json:"usage,omitempty"` // with include_usage: null but in the last chunk
+	Usage   **usage     `json:"usage,omitempty"`  // with include_usage: null but in the last chunk
+	Debug   *job.Debug  `json:"cedrun,omitempty"` // on the last chunk
 }
 
 type chatDelta struct {
@@ -165,7 +167,7 @@ func (a *API) streamChat(c *wire.Call, j *job.Job, q chatRequest) error {
 			if q.usage {
 				chunk.Usage = new(*usage)
 			} else if left == 0 {
-				chunk.Usage = &total
+				chunk.Usage, chunk.Debug = &total, j.Debug(c.Asks("cache"))
 			}
 			return s.Event("", chunk)
 		}
@@ -173,7 +175,7 @@ func (a *API) streamChat(c *wire.Call, j *job.Job, q chatRequest) error {
 	})
 	if err == nil && q.usage {
 		total := newUsage(c, j.Usage())
-		err = s.Event("", chatChunk{head: h, Choices: []chatDelta{}, Usage: &total})
+		err = s.Event("", chatChunk{head: h, Choices: []chatDelta{}, Usage: &total, Debug: j.Debug(c.Asks("cache"))})
 	}
 	return finishStream(s, err)
 }

@@ -28,6 +28,7 @@ type completionResponse struct {
 	head
 	Choices []completionChoice `json:"choices"`
 	Usage   **usage            `json:"usage,omitempty"`
+	Debug   *job.Debug         `json:"cedrun,omitempty"`
 }
 
 type completionChoice struct {
@@ -81,7 +82,7 @@ func (a *API) Completions(c *wire.Call) error {
 		c.Note.Finish = finish
 	}
 	total := newUsage(c, j.Usage())
-	r.Usage = &total
+	r.Usage, r.Debug = &total, j.Debug(c.Asks("cache"))
 	return c.JSON(r)
 }
 
@@ -295,17 +296,17 @@ func (a *API) streamCompletion(c *wire.Call, j *job.Job, q completionRequest, h 
 			left--
 			finish := finishReason(&e.End.Finish)
 			c.Note.Finish = finish
-			u := nothing()
-			if total := newUsage(c, j.Usage()); u == nil && left == 0 {
-				u = &total
+			x := completionResponse{head: h, Choices: []completionChoice{{Index: i, Finish: &finish}}, Usage: nothing()}
+			if total := newUsage(c, j.Usage()); x.Usage == nil && left == 0 {
+				x.Usage, x.Debug = &total, j.Debug(c.Asks("cache"))
 			}
-			return send(completionChoice{Index: i, Finish: &finish}, u)
+			return s.Event("", x)
 		}
 		return nil
 	})
 	if err == nil && q.usage {
 		total := newUsage(c, j.Usage())
-		err = s.Event("", completionResponse{head: h, Choices: []completionChoice{}, Usage: &total})
+		err = s.Event("", completionResponse{head: h, Choices: []completionChoice{}, Usage: &total, Debug: j.Debug(c.Asks("cache"))})
 	}
 	return finishStream(s, err)
 }

@@ -19,6 +19,7 @@ type response struct {
 	Model      string      `json:"model"`
 	Output     []*item     `json:"output"`
 	Usage      *itemUsage  `json:"usage,omitempty"` // once it is known
+	Debug      *job.Debug  `json:"cedrun,omitempty"`
 	shown
 }
 
@@ -123,6 +124,7 @@ func (a *API) Responses(c *wire.Call) error {
 			if e.End.Err != nil {
 				return e.End.Err
 			}
+			w.r.Debug = j.Debug(c.Asks("cache"))
 			w.finish(e.End, j.Usage())
 		}
 		return w.err

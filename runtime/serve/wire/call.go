@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -25,6 +26,16 @@ type Note struct {
 	Prompt, Cached, Written int // tokens
 	Finish                  string
 	Stream                  bool
+}
+
+// Asks reports whether the request's header X-Cedrun-Debug, a list, has a word.
+func (c *Call) Asks(what string) bool {
+	for _, v := range strings.Split(c.R.Header.Get("X-Cedrun-Debug"), ",") {
+		if strings.EqualFold(strings.TrimSpace(v), what) {
+			return true
+		}
+	}
+	return false
 }
 
 // JSON answers with one object.

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"cedrun/runtime/engine"
+	"cedrun/runtime/kv"
+	"cedrun/runtime/plan"
+	"cedrun/runtime/serve/job"
+)
+
+// groupCache are the flags of the KV cache.
+const groupCache = "KV cache"
+
+func kvFlags() []cli.Flag {
+	return []cli.Flag{
+		stringFlag(groupCache, "cache", string(job.CacheSnapshot), "begin prompts on what earlier ones left, as `MODE` says: snapshot (with the text of a cold run), replay (runs the last window again: faster, and the text may depend on what was cached) or off"),
+		withDefault(stringFlag(groupCache, "kv-device", "", "`SIZE` of KV pages in the back end's memory, as in 4GiB"), "room for --max-batch x --context"),
+		withDefault(stringFlag(groupCache, "kv-host", "", "`SIZE` of the cache in host memory: one half for snapshots, the other for pages"), "1/16 of free memory, at most 4GiB"),
+	}
+}
+
+// readKV fills in how large the parts of the KV cache are. The memory of the CPU back end is the host's, so that pages of
+// both tiers lie together there.
+func (s *server) readKV(f *engine.Files) error {
+	host := min(plan.Available(os.DirFS("/"))/16, 4<<30)
+	if s.defaults.Cache == job.CacheOff {
+		host = 0
+	}
+	device := int64(0)
+	for name, size := range map[string]*int64{"kv-device": &device, "kv-host": &host} {
+		text := s.c.String(name)
+		if text == "" {
+			continue
+		}
+		var err error
+		if *size, err = plan.ParseSize(text); err != nil && text != "0" {
+			return fmt.Errorf("--%s: %w", name, err)
+		}
+	}
+	tokens := s.setup.Slots * kv.PagesFor(s.setup.Context) * kv.PageTokens
+	if s.c.IsSet("kv-device") {
+		tokens = plan.TokensIn(f.Config, device)
+		if least := s.setup.Context; tokens < least {
+			return fmt.Errorf("--kv-device %s holds %d tokens, less than the context of %d: give %s or more, or a smaller --context",
+				s.c.String("kv-device"), tokens, least, plan.GB(plan.TokenBytes(f.Config, least)))
+		}
+	}
+	s.setup.KVTokens = tokens + plan.TokensIn(f.Config, host/2)
+	s.setup.Snapshots = int(host - host/2)
+	return nil
+}

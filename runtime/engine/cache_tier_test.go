@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"unsafe"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/model"
+	"cedrun/runtime/sample"
+)
+
+// hits are the lengths at which pages, windows and groups begin and end, and odd ones.
+var hits = []int{0, 1, 63, 64, 65, 127, 128, 129, 255, 256, 257}
+
+// oracle computes on a model of its own what bounded replay is: a sequence that processed the hit, was rewound and went on
+// from clipped windows. conform compares such sequences with the reference.
+type oracle struct {
+	t testing.TB
+	i *Instance
+}
+
+func newOracle(t testing.TB, name string) oracle {
+	t.Helper()
+	i, err := Open(Source{Dir: mini + name}, Setup{Backend: ced.CPU, Context: 512, Chunk: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Engine.Close() // the model is the test's now
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return oracle{t, i}
+}
+
+// replay is the logits of the last token of a prompt and of the tokens after it, with a hit of so many tokens.
+func (o oracle) replay(prompt, after []int32, hit int, mode model.Prefill) map[int][]float32 {
+	o.t.Helper()
+	m := o.i.model
+	check := func(err error) {
+		if err != nil {
+			o.t.Helper()
+			o.t.Fatal(err)
+		}
+	}
+	q, err := m.NewSequence(model.Exact, hit)
+	check(err)
+	check(m.Reserve(q, len(prompt)+len(after)))
+	rows := map[int][]float32{}
+	feed := func(ids []int32, from int) {
+		for n := range slices.Chunk(ids, 50) {
+			at, count, err := m.Forward([]model.Span{{Seq: q, Tokens: n, Logits: max(from, q.Pos())}}, nil)
+			check(err)
+			for k := range count {
+				row := make([]float32, o.i.Config.VocabSize)
+				check(o.i.stream.Download(unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 4*len(row)), at+ced.Addr(4*k*len(row))))
+				rows[q.Pos()-count+k] = row
+			}
+		}
+	}
+	feed(prompt[:hit], hit)
+	check(m.Rewind(q, mode, len(prompt)))
+	feed(prompt[q.Pos():], len(prompt)-1)
+	for _, id := range after {
+		feed([]int32{id}, q.Pos())
+	}
+	check(m.Release(q))
+	return rows
+}
+
+// Every hit length in each cache mode: snapshot has the bits of a cold run, replay those of the clipped windows, or, within
+// the first window, of a cold run too; and all that is known is hit, but for the token that gives the logits.
+func TestEveryHitLengthInEveryMode(t *testing.T) {
+	for _, name := range []string{"base", "wide"} {
+		lengths := hits
+		if name == "wide" {
+			lengths = []int{1, 64, 129, 257}
+		}
+		i, o := open(t, name, Setup{Backend: ced.CPU, Context: 512, Chunk: 50, Slots: 2, Snapshots: 1 << 30}), newOracle(t, name)
+		window, ids := i.Config.Window, someIDs(i, 300, 1)
+		for _, prefill := range []model.Prefill{model.Exact, model.Replay} {
+			for _, cache := range []Cache{CacheSnapshot, CacheReplay} {
+				for k, hit := range lengths {
+					t.Run(fmt.Sprint(name, " ", prefill, " ", []string{"", "snapshot", "replay"}[cache], " ", hit), func(t *testing.T) {
+						salt := fmt.Sprint(prefill, cache, hit)
+						say(t, i, nil, Request{Prompt: slices.Concat(ids[:hit], tail(i, 0, 9)), MaxTokens: 1, Cache: CacheSnapshot, Salt: salt})
+						prompt := slices.Concat(ids[:hit], tail(i, 1, []int{1, 20, 91}[k%3]))
+						got := say(t, i, nil, Request{Prompt: prompt, MaxTokens: 4, Prefill: prefill, Cache: cache, Salt: salt})
+						c := got.result.Stats.Cache
+						if c.Hit != hit || c.Agreed != hit || got.result.Stats.Reused != hit-c.Rerun {
+							t.Errorf("%+v with %d reused, want a hit of %d", c, got.result.Stats.Reused, hit)
+						}
+						want := Restore(RestoreNone)
+						switch {
+						case hit > window && cache == CacheReplay:
+							want = RestoreReplay
+						case hit > 0:
+							want = RestoreRows
+						}
+						if c.Restore != want || want == RestoreReplay && c.Rerun != window {
+							t.Errorf("restored as %+v, want %q", c, want)
+						}
+						var cold job
+						if want == RestoreReplay {
+							cold.result, cold.tokens, cold.logits = got.result, got.tokens, o.replay(prompt, got.tokens[:len(got.tokens)-1], hit, prefill)
+						} else {
+							cold = say(t, i, nil, Request{Prompt: prompt, MaxTokens: 4, Prefill: prefill}).job
+						}
+						cold.Request = got.Request
+						if why := differ(&got.job, &cold); why != "" {
+							t.Error(why)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// The same prompt again is hit but for its last token, which gives the logits; a beginning of what is known is too.
+func TestAPromptThatIsKnownWhollyYieldsLogits(t *testing.T) {
+	i := open(t, "base", Setup{Backend: ced.CPU, Context: 512, Slots: 2, Snapshots: 1 << 30})
+	for _, n := range []int{1, 2, 64, 65, 128, 200} {
+		for _, cache := range []Cache{CacheSnapshot, CacheReplay} {
+			prompt := someIDs(i, n, uint64(n))
+			r := Request{Prompt: prompt, MaxTokens: 5, Cache: cache, Salt: fmt.Sprint(cache)}
+			first, again := say(t, i, nil, r), say(t, i, nil, r)
+			if c := again.result.Stats.Cache; c.Hit != n-1 {
+				t.Errorf("a prompt of %d tokens again: %+v", n, c)
+			}
+			r.Prompt = first.history()[:n+3] // regenerated from within the text
+			part := say(t, i, nil, r)
+			if c := part.result.Stats.Cache; c.Hit != n+2 {
+				t.Errorf("a beginning of %d tokens: %+v", n+3, c)
+			}
+			for _, x := range []*turn{again, part} {
+				if x.result.Stats.Cache.Restore == RestoreReplay {
+					continue // TestEveryHitLengthInEveryMode
+				}
+				r.Prompt, r.Cache = x.Prompt, CacheOff
+				if cold := say(t, i, nil, r); differ(&x.job, &cold.job) != "" {
+					t.Errorf("a prompt of %d tokens: %s", n, differ(&x.job, &cold.job))
+				}
+				r.Cache = cache
+			}
+		}
+	}
+}
+
+// Three times the same prompts, each time among many others: 32 sequences at a time, every one that of a lone cold run.
+func TestTheSamePromptsThreeTimesAmongOthers(t *testing.T) {
+	const together = 32
+	i := open(t, "base", Setup{Backend: ced.CPU, Context: 256, Chunk: 64, Slots: together, KVTokens: together * 192, Snapshots: 1 << 20})
+	ids := someIDs(i, 200, 1)
+	greedy := sample.Params{TopP: 1}
+	prompt := func(k int) []int32 { return slices.Concat(ids[:(37*k)%150], tail(i, k%5, 1+k%7)) }
+	lone := map[int][]int32{}
+	for round := range 3 {
+		var jobs []*job
+		var which []int
+		for k := range together {
+			if k%2 > 0 {
+				k += together * round // others
+			}
+			which = append(which, k)
+			jobs = append(jobs, &job{Request: Request{Prompt: prompt(k), MaxTokens: 8, Sampling: greedy, Prefill: model.Cone, Cache: CacheSnapshot}})
+		}
+		for n, k := range which {
+			if lone[k] == nil {
+				cold := &job{Request: jobs[n].Request}
+				cold.Cache = CacheOff
+				runAll(t, i, []*job{cold})
+				lone[k] = cold.tokens
+			}
+		}
+		runAll(t, i, jobs)
+		found := 0
+		for n, j := range jobs {
+			found += j.result.Stats.Cache.Hit
+			if !slices.Equal(j.tokens, lone[which[n]]) {
+				t.Errorf("round %d, request %d, %+v: %v, alone %v", round, n, j.result.Stats.Cache, j.tokens, lone[which[n]])
+			}
+		}
+		if round > 0 && found < 1000 {
+			t.Errorf("round %d: %d tokens are hit in all", round, found)
+		}
+		if pool := i.model.Pool(); pool.Free()+pool.Idle() != pool.Pages() || pool.Shared() != 0 {
+			t.Errorf("round %d: %d pages free, %d cached, of %d", round, pool.Free(), pool.Idle(), pool.Pages())
+		}
+	}
+}

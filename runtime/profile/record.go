@@ -19,6 +19,7 @@ const (
 // Step is what the engine did in a step. Times count from the beginning of the recorder.
 type Step struct {
 	Prefill, Decode int // rows
+	Depth           int // mean position of the rows that decode; 0 = not known
 	Began, Took     time.Duration
 	Events          []ced.Event // each when it ended
 }
@@ -75,7 +76,7 @@ func (r *Recorder) Observe(s engine.Step) {
 		return
 	}
 	r.rec.Dropped += r.trace.Dropped()
-	step := Step{Prefill: s.Prefill, Decode: s.Decode, Began: began, Took: s.Took, Events: make([]ced.Event, 0, len(all))}
+	step := Step{Prefill: s.Prefill, Decode: s.Decode, Depth: s.Depth, Began: began, Took: s.Took, Events: make([]ced.Event, 0, len(all))}
 	for _, e := range all {
 		if e.Start >= began { // not of requests that ended without a step
 			step.Events = append(step.Events, e)

@@ -161,6 +161,12 @@ func TestWorkOfThePlanIsInRowsOfTheTrace(t *testing.T) {
 	}
 }
 
+func waitFor(r *Recorder) {
+	for !r.on.Load() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func TestOnlyWhatRunsUnderTheRecordingIsInIt(t *testing.T) {
 	inst, recorder := start(t, "base")
 	run := func() {
@@ -182,9 +188,7 @@ func TestOnlyWhatRunsUnderTheRecordingIsInIt(t *testing.T) {
 		}
 		done <- rec
 	}()
-	for !recorder.on.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(recorder)
 	if _, err := recorder.For(ctx, 0); !errors.Is(err, errBusy) {
 		t.Errorf("a second recording: %v", err)
 	}

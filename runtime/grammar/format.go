@@ -1,6 +1,9 @@
 package grammar
 
-import "strings"
+import (
+	"regexp/syntax"
+	"strings"
+)
 
 const (
 	dateForm = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))` +
@@ -12,7 +15,9 @@ const (
 	hostname  = label + `(?:\.` + label + `){0,3}`
 	emailForm = `[A-Za-z0-9_%+-]{1,20}(?:\.[A-Za-z0-9_%+-]{1,20}){0,2}@` + hostname
 	h16       = `[0-9a-fA-F]{1,4}`
-	uriForm   = `[A-Za-z][A-Za-z0-9+.-]{0,20}://[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?)*(?::\d{1,4})?(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?(?:#(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?`
+	// shortURI is for texts of limited length: fewer states, as each is needed once for every length.
+	shortURI = `[a-z][a-z0-9+.-]*://[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?(?:/(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})*)*(?:\?[A-Za-z0-9._~=&-]*)?(?:#[A-Za-z0-9._~-]*)?`
+	uriForm  = `[A-Za-z][A-Za-z0-9+.-]{0,20}://[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?)*(?::\d{1,4})?(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?(?:#(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?`
 )
 
 // formats are the supported values of format as patterns.
@@ -45,4 +50,54 @@ func ipv6() string {
 		list = append(list, s)
 	}
 	return `(?:` + strings.Join(list, "|") + `)`
+}
+
+// longURI is how long an address may become where a schema limits its length.
+const longURI = 250
+
+// extent is how many characters a pattern's texts have, most -1 if there is no limit.
+func extent(re *syntax.Regexp) (least, most int) {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return len(re.Rune), len(re.Rune)
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1, 1
+	case syntax.OpConcat, syntax.OpCapture:
+		for _, sub := range re.Sub {
+			lo, hi := extent(sub)
+			if least += lo; hi < 0 || most < 0 {
+				most = -1
+			} else {
+				most += hi
+			}
+		}
+		return least, most
+	case syntax.OpAlternate:
+		least, most = extent(re.Sub[0])
+		for _, sub := range re.Sub[1:] {
+			lo, hi := extent(sub)
+			if least = min(least, lo); hi < 0 || most < 0 {
+				most = -1
+			} else {
+				most = max(most, hi)
+			}
+		}
+		return least, most
+	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+		lo, hi := extent(re.Sub[0])
+		from, to := re.Min, re.Max // of OpRepeat
+		switch re.Op {
+		case syntax.OpStar:
+			from, to = 0, -1
+		case syntax.OpPlus:
+			from, to = 1, -1
+		case syntax.OpQuest:
+			from, to = 0, 1
+		}
+		if hi < 0 || to < 0 {
+			return lo * from, -1
+		}
+		return lo * from, hi * to
+	}
+	return 0, 0 // anchors
 }

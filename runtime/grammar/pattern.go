@@ -262,6 +262,17 @@ func (p *pattern) on(set int32, lo, hi rune) (to int32, same bool) {
 	return s.to[i], i+1 == len(s.cuts) || s.cuts[i+1] > hi
 }
 
+// escapes reports whether a character that is written as an escape may come next.
+func (p *pattern) escapes(set int32) bool {
+	for _, r := range []rune{'"', '\\'} {
+		if to, _ := p.on(set, r, r); to >= 0 {
+			return true
+		}
+	}
+	to, same := p.on(set, 0, 0x1F)
+	return to >= 0 || !same
+}
+
 type patternState struct {
 	phase        phase
 	set          int32
@@ -306,7 +317,7 @@ func (w *patternWalk) step(s patternState, b byte) (patternState, bool) {
 		switch {
 		case b == '\\' && !w.form.raw:
 			s.phase = escaped
-			return s, true
+			return s, w.p.escapes(s.set)
 		case b < 0x20 && !(w.form.raw && (b == '\n' || b == '\t' || b == '\r')):
 			return s, false
 		case b < 0x80:

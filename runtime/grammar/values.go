@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -224,7 +225,10 @@ func (b *builder) text(n *node, raw bool, next int32) (int32, error) {
 		case expr != "":
 			return 0, v.fail("format and pattern together are not supported")
 		}
-		if least == 0 && most < 0 {
+		if v.text == "uri" && most >= 0 {
+			f, most = shortURI, min(most, max(least, longURI))
+		}
+		if least, most = lengths(f, least, most); least == 0 && most < 0 {
 			d, err := b.format(v.text, raw)
 			if err != nil {
 				return 0, v.fail("%v", err)
@@ -249,6 +253,22 @@ func (b *builder) text(n *node, raw bool, next int32) (int32, error) {
 		b.texts[k] = d
 	}
 	return b.word(d, 0, -1, next), nil
+}
+
+// lengths are the limits of length that a format does not keep by itself.
+func lengths(form string, least, most int) (int, int) {
+	re, err := syntax.Parse(form, syntax.Perl)
+	if err != nil { // not of the formats here
+		return least, most
+	}
+	lo, hi := extent(re)
+	if least <= lo {
+		least = 0
+	}
+	if hi >= 0 && most >= hi {
+		most = -1
+	}
+	return least, most
 }
 
 // entire is a pattern that the whole text must match.

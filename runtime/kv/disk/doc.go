@@ -4,7 +4,7 @@
 // # Names
 //
 // A page is found by a Hash over all that its rows depend on: the salt that keeps callers apart, every token id and
-// picture before its end. Each page names its parent, so a reader walks a prompt from Root(salt) on:
+// picture before its end. Each page names its parent, so a reader walks a prompt from its first page on:
 //
 //	pages := disk.Chain(salt, prompt, digestOfPicture)
 //	hit := store.Find(pages, exactOnly)
@@ -38,8 +38,9 @@
 // # Budget
 //
 // Options.MaxBytes bounds the size of all segments together. The page given up is the one unused for longest of those
-// that no other page on disk follows, so a prefix loses its end first. Times of use are counters in the headers, outside
-// the checksum, and survive a restart.
+// that no other page on disk follows, so a prefix loses its end first; and a page is only written after the one before
+// it, so what is written can be found. Times of use are counters in the headers, outside the checksum, and survive a
+// restart.
 //
 // # Trouble
 //

@@ -15,6 +15,7 @@ const (
 	segmentHeader = 4096
 	recordHeader  = 512
 	recordSummed  = 504 // bytes 8..504 of a record header are under its checksum; its time of use comes after them
+	minSlots      = 16  // of a segment
 	maxSlots      = 1 << 16
 	maxPageBytes  = 1 << 28
 )
@@ -54,6 +55,7 @@ func (r *record) encode(b []byte) {
 	if r.Exact {
 		b[372] = 1
 	}
+	le.PutUint32(b[376:], uint32(r.At))
 	le.PutUint32(b[4:], checksum(b[8:recordSummed]))
 	le.PutUint64(b[recordSummed:], r.used)
 }
@@ -79,6 +81,7 @@ func (r *record) decode(b []byte) error {
 	r.seq = le.Uint64(b[360:])
 	r.payload = le.Uint32(b[368:])
 	r.Exact = b[372] == 1
+	r.At = int32(le.Uint32(b[376:]))
 	if b[372] > 1 {
 		return fmt.Errorf("record has provenance %d", b[372])
 	}

@@ -257,7 +257,7 @@ func (s *Store) shrink(ctx context.Context) error {
 
 // cut takes the last slots off a segment, or removes it once it has none.
 func (s *Store) cut(seg *segment, buf []byte) error {
-	before := seg.bytes()
+	before, end := seg.bytes(), seg.end
 	in := make(map[int]*entry, seg.end)
 	for _, e := range s.index.entries {
 		if e.seg == seg {
@@ -292,6 +292,9 @@ func (s *Store) cut(seg *segment, buf []byte) error {
 	seg.free = kept
 	if seg.end > 0 {
 		s.bytes -= before - seg.bytes()
+		if err := writeAt(seg.file, make([]byte, (end-seg.end)*recordHeader), seg.header(seg.end)); err != nil {
+			return err
+		}
 		return seg.file.Truncate(seg.bytes())
 	}
 	s.bytes -= before

@@ -93,7 +93,10 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		return nil, errors.Join(err, s.closeFiles())
 	}
 	slices.SortFunc(s.segments, func(a, b *segment) int { return a.number - b.number })
-	err = s.probe()
+	if err = s.probe(); full(err) {
+		s.full(err)
+		err = nil
+	}
 	if err == nil {
 		err = s.shrink(ctx)
 	}
@@ -109,7 +112,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 
 // segmentSlots keeps the number of files small at any budget.
 func segmentSlots(budget, stride int64) int {
-	return int(min(max(budget/(stride+recordHeader)/64, 1), maxSlots))
+	return int(min(max(budget/(stride+recordHeader)/64, minSlots), maxSlots))
 }
 
 // probe tries to write before anybody counts on it.

@@ -18,8 +18,8 @@ type job struct {
 }
 
 // Write queues a copy of a page's bytes, of Options.PageBytes, and returns at once. False means that the page will not be
-// written: the queue is full, writing is paused, the store is closed. A page that is there already is fine. Pages are
-// written in the order in which they were given.
+// written: the queue is full, writing is paused, the store is closed, the page before it is not there. A page that is there
+// already is fine. Pages are written in the order in which they were given.
 func (s *Store) Write(p Page, payload []byte) bool {
 	if s == nil || len(payload) != s.pageBytes {
 		return false
@@ -32,11 +32,8 @@ func (s *Store) Write(p Page, payload []byte) bool {
 	if s.has(p.Hash, p.Exact) {
 		return true
 	}
-	if s.now().Before(s.writer.until) {
-		s.stats.Dropped++
-		return false
-	}
-	if len(s.queue) == cap(s.queue) || s.pending[p.Hash] != nil { // the other kind is queued: later
+	if s.now().Before(s.writer.until) || p.At > 0 && !s.has(p.Parent, false) ||
+		len(s.queue) == cap(s.queue) || s.pending[p.Hash] != nil { // the other kind is queued: later
 		s.stats.Dropped++
 		return false
 	}
@@ -132,11 +129,11 @@ func (s *Store) writePage(j *job, head []byte) {
 		delete(s.pending, j.Hash)
 		s.buffers.Put(j.payload)
 	}()
-	if s.now().Before(s.writer.until) { // pages queued before the trouble
+	parent := s.index.entries[j.Parent]                              // must not make room for what follows it
+	if s.now().Before(s.writer.until) || j.At > 0 && parent == nil { // trouble since it was queued
 		s.stats.Dropped++
 		return
 	}
-	parent := s.index.entries[j.Parent] // must not make room for what follows it
 	if parent != nil {
 		s.index.pin(parent)
 		defer s.unpin(parent)

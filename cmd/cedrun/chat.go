@@ -126,9 +126,8 @@ func (con *console) chat(c *cli.Context) error {
 	if c.IsSet("max-tokens") {
 		h.req.MaxTokens = c.Int("max-tokens")
 	}
-	pub := con.publish("chat")
+	pub := con.publish("chat", &setup)
 	defer pub.Close()
-	setup.Observe = pub.Observe
 	if h.inst, err = con.start(f, setup); err != nil {
 		return closing(f, err)
 	}

@@ -103,9 +103,8 @@ func (con *console) generate(c *cli.Context) error {
 		return closing(f, err)
 	}
 	setup.Backend, setup.Threads, setup.Pin = kind, c.Int("threads"), c.Bool("pin")
-	pub := con.publish("generate")
+	pub := con.publish("generate", &setup)
 	defer pub.Close()
-	setup.Observe = pub.Observe
 	if w.inst, err = con.start(f, setup); err != nil {
 		return closing(f, err)
 	}

@@ -28,12 +28,15 @@ func profileCommand(con *console) *cli.Command {
 		Description: "Runs a request and adds up, prefill and decode apart, the time of every kernel in every layer and of the host between\n" +
 			"them. The rows of a phase and its unaccounted time sum to its steps exactly. The request is --prompt, --prompt-file or\n" +
 			"--messages, or else --prompt-tokens random tokens; a short one before it, which is not recorded, warms up.\n" +
+			"With --attach the time is that of a process that serves or generates, for --seconds.\n" +
 			"--trace writes every call for Perfetto (ui.perfetto.dev) or chrome://tracing. --roofline measures this machine's rates,\n" +
 			"adds bytes, FLOPs and the share of the limit to the table, and draws kernels under their ceilings.\n\n" +
 			"Examples:\n" +
 			"  cedrun profile -m DIR\n" +
 			"  cedrun profile -m DIR --prompt-tokens 4096 --tokens 64 --roofline roofline.svg\n" +
-			"  cedrun profile -m DIR -p 'Why is the sky blue?' --trace trace.json --layers",
+			"  cedrun profile -m DIR -p 'Why is the sky blue?' --trace trace.json --layers\n" +
+			"  cedrun profile --attach 4711",
+		ArgsUsage: "[PID]",
 		Flags: flags(modelFlags(), inputFlags(), []cli.Flag{
 			withDefaultInt(intFlag(groupInput, "prompt-tokens", 0, 1, "", "a prompt of `N` random tokens"), "512, or half of what the model takes"),
 			intFlag(groupInput, "tokens", 32, 1, "", "write `M` tokens after the prompt"),
@@ -41,11 +44,13 @@ func profileCommand(con *console) *cli.Command {
 			prefillFlag(model.Replay.String(), "replay"),
 			intFlag(groupCompute, "chunk", 0, 0, "256", "`N` prompt tokens of a step"),
 		}, engineFlags(), []cli.Flag{
+			&cli.BoolFlag{Category: groupInput, Name: "attach", Usage: "profile the process `PID`, or the one cedrun that runs", DisableDefaultText: true},
+			floatFlag(groupInput, "seconds", 10, "with --attach: for `N` seconds"),
 			boolFlag(groupOutput, "layers", "list the kernels of every layer too"),
 			stringFlag(groupOutput, "trace", "", "write a trace event `FILE.json` for Perfetto or Chrome"),
 			stringFlag(groupOutput, "roofline", "", "measure the machine's rates, and write a roofline plot to `FILE.svg`"),
 		}, outputFlags("print one JSON object: subject, limits, phases with a row per layer, part and kernel")),
-		Action: con.action(0, con.profile),
+		Action: con.action(1, con.profile),
 	}
 }
 
@@ -68,6 +73,14 @@ type profiling struct {
 func (con *console) profile(c *cli.Context) error {
 	if name := c.String("roofline"); name != "" && strings.ToLower(filepath.Ext(name)) != ".svg" {
 		return fmt.Errorf("--roofline %s: the plot is an SVG file; give a name that ends in .svg", name)
+	}
+	switch {
+	case c.Bool("attach"):
+		return con.attach(c)
+	case c.Args().Present():
+		return fmt.Errorf("unexpected argument %q: the number of a process goes with --attach", c.Args().First())
+	case c.IsSet("seconds"):
+		return errors.New("--seconds is for --attach: a request of its own is profiled to its end")
 	}
 	mode, err := model.ParsePrefill(c.String("prefill"))
 	if err != nil {
@@ -237,16 +250,23 @@ func (p *profiling) works(rec *profile.Recording) profile.Works {
 
 // write prints the report and writes the files that were asked for.
 func (p *profiling) write(c *cli.Context, rec *profile.Recording) error {
-	subject := profile.Subject{
-		Model: p.inst.Source.Name(), Backend: p.inst.Setup.Backend.String(), ISA: ced.ISA(), Threads: p.inst.Threads(), Chunk: p.inst.Setup.Chunk,
-		Mode: p.req.Prefill.String(),
-	}
+	subject := subjectOf(p.inst)
+	subject.Mode = p.req.Prefill.String()
 	r := profile.New(subject, rec, p.works(rec), p.limits)
 	return p.writeProfile(c, r, rec)
 }
 
 // writeProfile prints a report, and writes the files that flags ask for.
 func (con *console) writeProfile(c *cli.Context, r *profile.Report, rec *profile.Recording) error {
+	var err error
+	if c.Bool("json") {
+		err = con.printJSON(r)
+	} else {
+		err = r.Print(con.out, c.Bool("layers"))
+	}
+	if err != nil {
+		return err
+	}
 	for _, x := range []struct {
 		flag  string
 		write func(io.Writer) error
@@ -260,10 +280,7 @@ func (con *console) writeProfile(c *cli.Context, r *profile.Report, rec *profile
 			}
 		}
 	}
-	if c.Bool("json") {
-		return con.printJSON(r)
-	}
-	return r.Print(con.out, c.Bool("layers"))
+	return nil
 }
 
 // writeFile makes a file of what write writes; a file that failed does not stay.

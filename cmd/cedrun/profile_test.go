@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"cedrun/runtime/profile"
 )
@@ -62,6 +65,54 @@ func TestProfileRefusesWhatItCannotDo(t *testing.T) {
 				t.Errorf("status %d, %q", r.status, r.err)
 			}
 		})
+	}
+}
+
+func TestProfileAttachesToAServer(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cedrun") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	if r := cedrun(t, "", "profile", "--attach"); r.status != 1 || !strings.Contains(r.err, "start cedrun serve, or leave out --attach") {
+		t.Errorf("status %d, %q", r.status, r.err)
+	}
+	s := serveDemo(t)
+	got := make(chan result)
+	plot, pid := filepath.Join(dir, "r.svg"), strconv.Itoa(os.Getpid())
+	go func() {
+		got <- cedrunIn(context.Background(), "", "profile", "--attach", "--seconds", "2", "--json", "--trace", filepath.Join(dir, "t.json"), "--roofline", plot, pid)
+	}()
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
+		if status, _ := s.post(t, http.DefaultClient, "/v1/completions", `{"model":"cedrun-demo","prompt":"Once upon a time","max_tokens":20}`); status != http.StatusOK {
+			t.Fatalf("status %d", status)
+		}
+	}
+	out := <-got
+	var r profile.Report
+	if err := json.Unmarshal([]byte(out.out), &r); err != nil || out.status != 0 {
+		t.Fatalf("%v, status %d: %s", err, out.status, out.err)
+	}
+	if len(r.Phases) != 2 || r.PID != os.Getpid() || r.Mode != "" || r.Limits == nil {
+		t.Fatalf("%+v", r)
+	}
+	for _, p := range r.Phases {
+		sum, bytes := p.Unaccounted, 0.
+		for _, x := range p.Rows {
+			sum, bytes = sum+x.Took, bytes+x.Bytes
+		}
+		if sum != p.Took || (bytes > 0) != (p.Name == profile.Decode) {
+			t.Errorf("%s: %v of %v in rows, %v bytes", p.Name, sum, p.Took, bytes)
+		}
+	}
+	for args, want := range map[string]string{
+		"--attach 0": "give the number of a process", "--attach 999999999": "nobody listens", "--attach --tokens 5": "leave out --tokens", "--attach --seconds 0": "0 seconds: use more than 0",
+		"7": `unexpected argument "7"`, "--seconds 5": "--seconds is for --attach",
+	} {
+		if r := cedrun(t, "", append([]string{"profile"}, strings.Fields(args)...)...); r.status != 1 || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: status %d, %q", args, r.status, r.err)
+		}
 	}
 }
 

@@ -203,10 +203,9 @@ func certificate(c *cli.Context) (*tls.Config, error) {
 func (s *server) run(ln net.Listener, url string) error {
 	h := s.http.HTTP()
 	defer h.Close()
-	pub := s.publish("serve")
+	pub := s.publish("serve", &s.setup)
 	defer pub.Close()
 	pub.Address(url)
-	s.setup.Observe = pub.Observe
 	failed := make(chan error, 2)
 	go func() { failed <- h.Serve(ln) }()
 	s.log.Info().Str("url", url).Msg("listening; the model is being loaded")

@@ -13,6 +13,9 @@ import (
 // quietSpread is how far measurements of a rate of a quiet machine are apart at most.
 const quietSpread = 0.3
 
+// small is the share of a phase below which kernels are shown as one.
+const small = 0.001
+
 // Print writes the report for people, in 80 columns unless work is known: a table of kernels and one of layers for each
 // phase. With all set, the rows of every layer follow.
 func (r *Report) Print(w io.Writer, all bool) error {
@@ -69,8 +72,25 @@ func (p *page) phase(x *Phase, limits, all bool) {
 	}
 	p.line("%s: %d tokens in %s, %.4g tok/s, %s", strings.ToUpper(x.Name), x.Tokens, ms(x.Took), x.Rate, steps)
 	p.head("", limits)
+	few := Row{Part: "small kernels"}
 	for _, r := range x.Kernels() {
-		p.row("", &r, limits)
+		switch {
+		case r.Kernel == Host || partOf[r.Part] >= plan.PartScheduler: // the last ones
+			if few.Calls > 0 {
+				p.row("", &few, limits)
+				few.Calls = 0
+			}
+			p.row("", &r, limits)
+		case r.Share < small && !all:
+			few.Calls += r.Calls
+			few.Took += r.Took
+			few.Share += r.Share
+		default:
+			p.row("", &r, limits)
+		}
+	}
+	if few.Calls > 0 {
+		p.row("", &few, limits)
 	}
 	p.rest(x)
 	p.layers(x)

@@ -86,6 +86,9 @@ func (p *Publisher) Show(inst *engine.Instance) io.Closer {
 	return shown{p, inst}
 }
 
+// Instance is the engine that is shown; nil before and after.
+func (p *Publisher) Instance() *engine.Instance { return p.inst.Load() }
+
 type shown struct {
 	*Publisher
 	inst *engine.Instance

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/config"
+	"cedrun/runtime/machine"
+	"cedrun/runtime/plan"
+	"cedrun/runtime/profile"
+	"cedrun/runtime/telemetry"
+)
+
+// attach profiles a process that runs.
+func (con *console) attach(c *cli.Context) error {
+	for _, name := range []string{"model", "prompt", "prompt-file", "messages", "prompt-tokens", "tokens", "chunk", "prefill", "threads", "backend"} {
+		if c.IsSet(name) {
+			return fmt.Errorf("--attach profiles what a process runs already: leave out --%s", name)
+		}
+	}
+	at, err := endpoint(c.Args().First())
+	if err != nil {
+		return err
+	}
+	client, err := telemetry.Dial(c.Context, at.Path)
+	if err != nil {
+		return err
+	}
+	con.show("recording process %d for %g s", at.PID, c.Float64("seconds"))
+	answer, err := client.Ask(c.Context, profile.Want, profile.Ask{Seconds: c.Float64("seconds")})
+	con.clear()
+	if err = closing(client, err); err != nil {
+		if c.Context.Err() != nil {
+			return errInterrupted
+		}
+		return err
+	}
+	reply, err := profile.DecodeReply(answer)
+	if err != nil {
+		return err
+	}
+	reply.Subject.PID = at.PID
+	var limits *profile.Limits
+	var works profile.Works
+	if c.String("roofline") != "" {
+		con.show("measuring this machine")
+		limits, err = measured(reply.Subject.Threads)
+		con.clear()
+		if err != nil {
+			return err
+		}
+		if works, err = decodeWorks(reply); err != nil {
+			return err
+		}
+	}
+	return con.writeProfile(c, profile.New(reply.Subject, reply.Recording, works, limits), reply.Recording)
+}
+
+// endpoint is the process that is named, or the one that there is.
+func endpoint(pid string) (at telemetry.Endpoint, err error) {
+	if pid != "" {
+		n, err := strconv.Atoi(pid)
+		if err != nil || n < 1 {
+			return at, fmt.Errorf("--attach %s: give the number of a process, or none if one cedrun runs", pid)
+		}
+		return telemetry.Endpoint{PID: n, Path: telemetry.Path(telemetry.Dir(), n)}, nil
+	}
+	all, err := telemetry.Find(telemetry.Dir())
+	switch {
+	case err != nil:
+		return at, err
+	case len(all) == 0:
+		return at, fmt.Errorf("no cedrun of this user serves or generates: start cedrun serve, or leave out --attach")
+	case len(all) > 1:
+		var pids []string
+		for _, e := range all {
+			pids = append(pids, strconv.Itoa(e.PID))
+		}
+		return at, fmt.Errorf("several processes run: give --attach one of %s", strings.Join(pids, ", "))
+	}
+	return all[0], nil
+}
+
+// measured are the machine's rates, on as many threads as a process has. What it does meanwhile lowers them.
+func measured(threads int) (*profile.Limits, error) {
+	s, err := ced.Open(ced.CPU, 0, min(threads, ced.MaxThreads))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	p, err := machine.NewProber(s)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	if err := p.Probe(); err != nil {
+		return nil, err
+	}
+	time.Sleep(600 * time.Millisecond) // a prober measures so often at most
+	if err := p.Probe(); err != nil {
+		return nil, err
+	}
+	return profile.NewLimits(p), nil
+}
+
+// decodeWorks is the work of decode steps: that of prompts depends on where each began, which a recording does not say.
+func decodeWorks(r *profile.Reply) (profile.Works, error) {
+	if len(r.Config) == 0 {
+		return nil, nil
+	}
+	cfg, err := config.Parse(r.Config)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: config.json: %w", r.Subject.PID, err)
+	}
+	sites := plan.Sites{}
+	for _, s := range r.Recording.Steps {
+		if s.Decode > 0 && s.Prefill == 0 {
+			sites.AddDecode(cfg, s.Decode, min(s.Depth, cfg.MaxPositions-1))
+		}
+	}
+	return profile.Works{profile.Decode: sites}, nil
+}

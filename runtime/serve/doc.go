@@ -5,6 +5,7 @@
 //	anthropic/  messages
 //	job/        admission, conversations, engine tokens to events
 //	wire/       request fields, errors, event streams
+//	page/       what a browser shows at /
 //	metrics/    counters and the Prometheus text format
 //
 // A Server answers from the start: /health says that the process lives, everything that needs the model is a 503 until

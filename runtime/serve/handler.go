@@ -20,6 +20,7 @@ import (
 
 	"cedrun/runtime/serve/anthropic"
 	"cedrun/runtime/serve/openai"
+	"cedrun/runtime/serve/page"
 	"cedrun/runtime/serve/wire"
 )
 
@@ -61,6 +62,12 @@ func (s *Server) table() map[string]route {
 		"/v1/messages/count_tokens": {"count_tokens", http.MethodPost, false, withMessages((*anthropic.API).CountTokens)},
 	} {
 		t[path], t["/anthropic"+path] = r, r
+	}
+	for path, handle := range page.Handlers() {
+		t[path] = route{"page", http.MethodGet, true, func(_ *Server, c *wire.Call) error {
+			handle(c.W, c.R)
+			return nil
+		}}
 	}
 	return t
 }

@@ -44,6 +44,13 @@ func TestAnyHistoryServesOnlyWhatWasWritten(t *testing.T) {
 			}
 		}
 		var hits []*Hit
+		flush := func() {
+			for _, h := range hits {
+				h.Release()
+			}
+			hits = nil
+			d.flush()
+		}
 		r.Repeat(map[string]func(*rapid.T){
 			"write": func(r *rapid.T) {
 				fromExact := rapid.IntRange(0, 6).Draw(r, "exact")
@@ -78,18 +85,8 @@ func TestAnyHistoryServesOnlyWhatWasWritten(t *testing.T) {
 					}
 				}
 			},
-			"release": func(r *rapid.T) {
-				for _, h := range hits {
-					h.Release()
-				}
-				hits = nil
-			},
 			"flush": func(r *rapid.T) {
-				for _, h := range hits {
-					h.Release()
-				}
-				hits = nil
-				d.flush()
+				flush()
 				if d.Stats().Evicted > 0 || d.Stats().Dropped > 0 {
 					sound = false
 				}
@@ -143,7 +140,7 @@ func TestAnyHistoryServesOnlyWhatWasWritten(t *testing.T) {
 			"short write": func(r *rapid.T) { fault(func() { d.fs.short = true }) },
 			"mend": func(r *rapid.T) {
 				quiet()
-				d.flush()
+				flush()
 				d.mu.Lock()
 				d.time = d.time.Add(2 * lastPause)
 				d.mu.Unlock()

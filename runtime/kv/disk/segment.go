@@ -59,18 +59,17 @@ func (g *segment) scan(size int64, torn func(offset int64, err error)) ([]found,
 	if err := g.decode(head); err != nil {
 		return nil, err
 	}
-	table := make([]byte, int64(g.slots)*recordHeader)
-	n, err := g.file.ReadAt(table, segmentHeader)
-	if err != nil && !errors.Is(err, io.EOF) {
+	there := min(max(size-segmentHeader, 0), int64(g.slots)*recordHeader)
+	table := make([]byte, (there+recordHeader-1)/recordHeader*recordHeader)
+	if _, err := g.file.ReadAt(table[:there], segmentHeader); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	clear(table[n:]) // cut off: blank
 	if over := size - g.payload(0); over > 0 {
 		g.end = int(min((over+g.stride()-1)/g.stride(), int64(g.slots)))
 	}
 	var records []found
 	used := make([]bool, g.slots)
-	for slot := range g.slots {
+	for slot := range len(table) / recordHeader {
 		r := found{slot: slot}
 		err := r.decode(table[slot*recordHeader : (slot+1)*recordHeader])
 		if err == nil && g.payload(slot)+int64(g.pageBytes) > size {

@@ -30,8 +30,8 @@ func Path(dir string, pid int) string { return filepath.Join(dir, strconv.Itoa(p
 
 // Endpoint is a socket on which a process listens.
 type Endpoint struct {
-	PID  int
-	Path string
+	PID  int    `json:"pid"`
+	Path string `json:"socket"`
 }
 
 // Find lists the processes that publish in dir, youngest first, and removes the sockets of those that are gone.

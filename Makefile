@@ -55,6 +55,26 @@ test-isa: all
 	cmake --build build -j $(JOBS)
 	sh tools/isa.sh
 
+# The official clients of both APIs against the server with the demo model; Python and Node are needed, nothing else.
+CLIENTS = build/clients
+test-clients: all $(CLIENTS)/venv/ready $(CLIENTS)/node/ready
+	cp tools/clients/node/*.mjs $(CLIENTS)/node/
+	CEDRUN=$(CURDIR)/bin/cedrun PYTHONDONTWRITEBYTECODE=1 $(CLIENTS)/venv/bin/pytest -q -p no:cacheprovider tools/clients/python
+	cd $(CLIENTS)/node && CEDRUN=$(CURDIR)/bin/cedrun node --test
+$(CLIENTS)/venv/ready: tools/clients/python/requirements.txt
+	python3 -m venv $(CLIENTS)/venv && $(CLIENTS)/venv/bin/pip install --quiet -r $< && touch $@
+$(CLIENTS)/node/ready: tools/clients/node/package-lock.json
+	mkdir -p $(CLIENTS)/node && cp tools/clients/node/package*.json $(CLIENTS)/node/
+	npm ci --prefix $(CLIENTS)/node --no-audit --no-fund && touch $@
+# Those for Go, in a module of their own.
+test-clients-go: all
+	cd tools/clients/go && CEDRUN=$(CURDIR)/bin/cedrun go test -count=1 ./...
+
+# Many clients against the server, who come and go: answers, leaks, memory. Under 10 minutes times are not judged.
+MINUTES    ?= 20
+soak: all
+	go run ./tools/soak -cedrun bin/cedrun -time $(MINUTES)m $(SOAK_FLAGS)
+
 # A release tarball; dist-check also builds and runs the program from it, without network.
 dist:
 	sh tools/dist.sh
@@ -77,4 +97,4 @@ fmt: $(CLANG_FORMAT)
 
 clean:
 	rm -rf bin build dist cuda/zz_stamp.go
-.PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 conform-arm64 dist dist-check mutate install lint fmt clean
+.PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go conform-arm64 dist dist-check mutate soak install lint fmt clean

@@ -70,10 +70,22 @@ $(CLIENTS)/node/ready: tools/clients/node/package-lock.json
 test-clients-go: all
 	cd tools/clients/go && CEDRUN=$(CURDIR)/bin/cedrun go test -count=1 ./...
 
+# The server's page in a browser. make test runs this too, but only where it finds one.
+CHROMIUM   ?= chromium
+test-page: all
+	@command -v "$(CHROMIUM)" >/dev/null || { echo "missing: a browser (apt-get install chromium, or CHROMIUM=PROGRAM)" >&2; exit 1; }
+	CHROMIUM="$(CHROMIUM)" go test -race ./runtime/serve/page
+
 # Many clients against the server, who come and go: answers, leaks, memory. Under 10 minutes times are not judged.
 MINUTES    ?= 20
 soak: all
 	go run ./tools/soak -cedrun bin/cedrun -time $(MINUTES)m $(SOAK_FLAGS)
+
+# Kills writers of KV pages at random moments, N times, and checks what the next process finds.
+N ?= 300
+kill-loop:
+	go run ./tools/killloop -n $(N)
+.PHONY: kill-loop
 
 # A release tarball; dist-check also builds and runs the program from it, without network.
 dist:
@@ -97,4 +109,4 @@ fmt: $(CLANG_FORMAT)
 
 clean:
 	rm -rf bin build dist cuda/zz_stamp.go
-.PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go conform-arm64 dist dist-check mutate soak install lint fmt clean
+.PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go test-page conform-arm64 dist dist-check mutate soak install lint fmt clean

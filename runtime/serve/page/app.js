@@ -223,7 +223,7 @@ function view(turn) {
     reasoning.hidden = !turn.reasoning;
     thinking.textContent = running && !turn.content && !turn.calls.length && !turn.finish ? "Reasoning …" : "Reasoning";
     show(thought, turn.reasoning);
-    show(text, turn.content);
+    show(text, turn.content.trimStart());
     turn.calls.forEach((c, i) => {
       const old = calls.children[i] ?? calls.appendChild(el("div", { className: "call" }, el("p", {}, "Call of ", el("b")), el("pre", { tabIndex: 0 })));
       old.querySelector("b").textContent = c.name;
@@ -331,11 +331,11 @@ function summary(u, began, first, finish) {
   if (!u) return "";
   const n = (x) => x.toLocaleString("en");
   const s = (ms) => `${(ms / 1000).toFixed(2)} s`;
-  const parts = [`${n(u.prompt_tokens)} tokens read, ${n(u.prompt_tokens_details?.cached_tokens ?? 0)} of them cached`];
+  const parts = [`${n(u.prompt_tokens)} tokens in, ${n(u.prompt_tokens_details?.cached_tokens ?? 0)} cached`];
   if (first) {
     const took = performance.now() - first;
     const rate = took > 100 ? ` at ${n(Math.round((1000 * (u.completion_tokens - 1)) / took))} tok/s` : "";
-    parts.push(`first after ${s(first - began)}`, `${n(u.completion_tokens)} written${rate}`);
+    parts.push(`first after ${s(first - began)}`, `${n(u.completion_tokens)} out${rate}`);
   }
   if (finish === "length") parts.push("cut off at the limit");
   return parts.join(" · ");

@@ -22,6 +22,7 @@ func TestInABrowser(t *testing.T) {
 		name string
 		test func(*testing.T, context.Context, *serving)
 	}{
+		{"it looks well", pictured},
 		{"an answer streams in", streams},
 		{"stop ends the request on the server", stops},
 		{"a reload keeps conversation and settings", reloads},
@@ -34,7 +35,6 @@ func TestInABrowser(t *testing.T) {
 		{"a narrow screen needs no scrolling sideways", narrow},
 		{"text has contrast in light and dark", contrast},
 		{"counters move", counters},
-		{"it looks well", pictured},
 		{"a refusal is shown and can be tried again", refusals},
 	} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, b, s) })
@@ -65,7 +65,7 @@ func streams(t *testing.T, browser context.Context, s *serving) {
 	if said := strings.Join(strings.Fields(b.text("#spoken")), ""); said != strings.Join(strings.Fields(text), "") {
 		t.Errorf("read out: %q, shown: %q", said, text)
 	}
-	if note := b.text(".foot .note"); !strings.Contains(note, "300 written at ") || !strings.Contains(note, "cut off at the limit") {
+	if note := b.text(".foot .note"); !strings.Contains(note, "300 out at ") || !strings.Contains(note, "cut off at the limit") {
 		t.Errorf("note %q", note)
 	}
 	for _, u := range b.urls {
@@ -128,7 +128,7 @@ func reloads(t *testing.T, browser context.Context, s *serving) {
 		}
 	}
 	b.ask("And the third day?")
-	if note := b.text("#turns > :last-child .note"); strings.Contains(note, " 0 of them cached") {
+	if note := b.text("#turns > :last-child .note"); strings.Contains(note, " 0 cached") {
 		t.Errorf("the conversation was computed anew: %q", note)
 	}
 

@@ -83,6 +83,7 @@ func New(o Options) *Server {
 		return 1
 	})
 	s.metrics.Gauge("process_resident_memory_bytes", "Resident memory.", residentBytes)
+	s.metrics.Gauge("process_open_fds", "Open files and connections.", openFiles)
 	s.metrics.Gauge("go_goroutines", "Goroutines.", func() float64 { return float64(runtime.NumGoroutine()) })
 	s.routes = s.table()
 	return s
@@ -97,6 +98,17 @@ func residentBytes() float64 {
 	}
 	pages, _ := strconv.ParseFloat(f[1], 64)
 	return pages * float64(os.Getpagesize())
+}
+
+// openFiles is 0 where /proc does not say.
+func openFiles() float64 {
+	d, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	return max(0, float64(len(names)-1)) // without d
 }
 
 // Ready gives the server its model.

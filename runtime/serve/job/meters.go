@@ -51,6 +51,10 @@ func (r *Runner) gauges(s *metrics.Set) {
 	s.Gauges("cedrun_kv_pages", "Pages of the prefix cache, by tier.", "tier", map[string]func() float64{
 		"backend": func() float64 { return float64(r.engine.Load().CachePages) },
 	})
+	s.Gauge("cedrun_kv_held_tokens", "Tokens of pages that running texts hold; 0 when none runs.", func() float64 {
+		l := r.engine.Load()
+		return float64(l.KVInUse - l.KVCached)
+	})
 	s.Gauge("cedrun_kv_shared_tokens", "Tokens of pages that several running texts share.", func() float64 { return float64(r.engine.Load().KVShared) })
 	s.Gauge("cedrun_snapshots", "Snapshots of sequences.", func() float64 { return float64(r.engine.Load().Snapshots) })
 	s.Gauge("cedrun_snapshot_bytes", "Bytes of snapshots.", func() float64 { return float64(r.engine.Load().SnapshotBytes) })

@@ -476,11 +476,12 @@ function counters(now) {
   const used = get("kv_cache_usage_ratio");
   $("kv").textContent = `${(100 * used).toFixed(1)} % of ${n(get("kv_cache_tokens"))}`;
   $("kv-bar").value = used;
-  const tiers = [...now].flatMap(([name, value]) => {
+  const rows = [...now].flatMap(([name, value]) => {
     const m = /^cedrun_kv_(\w+)\{tier="(\w+)"\}$/.exec(name);
-    return m ? [[`${m[2]}, ${m[1].replace("_", " ")}`, value]] : [];
+    return m ? [[`KV ${m[1].replaceAll("_", " ")}, ${m[2]}`, value]] : [];
   });
-  $("tiers").replaceChildren(...tiers.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, n(value)))));
+  if (now.has("cedrun_snapshots")) rows.push(["Snapshots", get("snapshots")]);
+  $("tiers").replaceChildren(...rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, n(value)))));
   before = now;
 }
 

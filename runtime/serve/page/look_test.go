@@ -134,6 +134,7 @@ func counters(t *testing.T, browser context.Context, s *serving) {
 	b.until("document.getElementById('hits').textContent !== %s", before)
 	b.until("document.getElementById('prefill').textContent.endsWith(' tok/s') && document.getElementById('decode').textContent.endsWith(' tok/s')")
 	b.until("document.getElementById('kv-bar').value > 0 && document.getElementById('kv').textContent.includes(' of ')")
+	b.until("/^KV pages, backend[1-9]/.test(document.getElementById('tiers').textContent)")
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	for range 3 { // one more than run at a time

@@ -13,7 +13,13 @@ import (
 
 var workDir string
 
+// asProgram in the environment makes the test binary be cedrun.
+const asProgram = "TEST_AS_CEDRUN"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" { // a test wants the program in a process of its own
+		main()
+	}
 	os.Exit(func() int {
 		for _, v := range os.Environ() { // a developer's settings must not change what is tested
 			if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CEDRUN_") {
@@ -28,6 +34,7 @@ func TestMain(m *testing.M) {
 		workDir = dir
 		os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 		os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
+		os.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "run"))
 		return m.Run()
 	}())
 }

@@ -17,18 +17,16 @@ func (p paint) model(v *View, width int) []string {
 		if note == "" {
 			note = "no cedrun serves or generates here: this is the machine alone"
 		}
-		return []string{p.title("MODEL") + "   " + note}
-	}
-	who := fmt.Sprintf("%s %d", s.Process.Command, s.Process.PID)
-	if s.Process.Address != "" {
-		who += "  " + s.Process.Address
+		out := wrap("MODEL   "+note, "        ")
+		out[0] = p.title("MODEL") + out[0][5:]
+		return out
 	}
 	m := s.Model
 	if m == nil {
-		return []string{p.title("MODEL") + "   " + who + "   the model is being loaded"}
+		return []string{p.title("MODEL") + "   it is being loaded"}
 	}
-	room := width - len(who) - len(m.Backend) - 32
-	out := []string{fmt.Sprintf("%s   %s   %s, %d threads   %s", p.title("MODEL"), tail(m.Name, max(room, 8)), m.Backend, m.Threads, who)}
+	about := fmt.Sprintf("   %s, %d threads, %d layers", m.Backend, m.Threads, m.Layers)
+	out := []string{p.title("MODEL") + "   " + tail(m.Name, width-8-len(about)) + about}
 	out = append(out, p.dim("               tok/s  parameters/token   of limit        tokens        steps"))
 	r := &v.Rates
 	for _, x := range []struct {

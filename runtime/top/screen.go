@@ -21,7 +21,7 @@ func Render(v *View, s Screen) string {
 		lines = append(lines, help...)
 		return finish(lines, s, width)
 	}
-	if len(v.Processes) > 1 {
+	if v.Snapshot != nil || len(v.Processes) > 0 {
 		lines = append(lines, p.processes(v))
 	}
 	var body []string
@@ -79,19 +79,23 @@ func (p paint) header(v *View, s Screen, width int) string {
 	return p.title(left[:10]) + left[10:] + gap + p.dim(right)
 }
 
-// processes lists those that publish, the one that is looked at apart.
+// processes lists those that publish, the one that is looked at first.
 func (p paint) processes(v *View) string {
-	parts := []string{p.title("RUNS") + "    "}
-	for _, e := range v.Processes {
-		text := fmt.Sprintf("[%d]", e.PID)
-		if v.Snapshot == nil || v.Snapshot.Process.PID != e.PID {
-			text = fmt.Sprintf(" %d ", e.PID)
-		} else {
-			text = p.as(styleChosen, text)
-		}
-		parts = append(parts, text)
+	parts := []string{p.title("RUNS") + "   "}
+	if v.Snapshot != nil {
+		x := &v.Snapshot.Process
+		parts = append(parts, p.as(styleChosen, strings.TrimRight(fmt.Sprintf("%d %s %s", x.PID, x.Command, x.Address), " ")))
 	}
-	return strings.Join(parts, "")
+	others := []string{}
+	for _, e := range v.Processes {
+		if v.Snapshot == nil || v.Snapshot.Process.PID != e.PID {
+			others = append(others, fmt.Sprint(e.PID))
+		}
+	}
+	if len(others) > 0 && v.Snapshot != nil {
+		parts = append(parts, "  also")
+	}
+	return strings.Join(append(parts, others...), " ")
 }
 
 var help = []string{

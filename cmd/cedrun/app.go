@@ -11,7 +11,7 @@ import (
 
 // newApp builds the command line on a console.
 func newApp(con *console) *cli.App {
-	commands := []*cli.Command{generateCommand(con), chatCommand(con), serveCommand(con), loadCommand(con), inspectCommand(con), planCommand(con), benchCommand(con), topCommand(con), profileCommand(con), verifyCommand(con), tokenizeCommand(con), renderCommand(con), logitsCommand(con), conformCommand(con), evalCommand(con), synthCommand(con), completionCommand(con)}
+	commands := []*cli.Command{generateCommand(con), chatCommand(con), serveCommand(con), loadCommand(con), inspectCommand(con), planCommand(con), benchCommand(con), topCommand(con), profileCommand(con), verifyCommand(con), doctorCommand(con), tokenizeCommand(con), renderCommand(con), logitsCommand(con), conformCommand(con), evalCommand(con), synthCommand(con), completionCommand(con)}
 	for _, c := range commands {
 		c.OnUsageError = usageError
 	}

@@ -36,12 +36,15 @@ func memAvailable(root fs.FS) int64 {
 	return 0
 }
 
-// group is a directory of the control group file system, with the names that its version gives its files.
-type group struct{ dir, limit, usage, cache string }
+// ControlGroup is a directory below root's control group file system. V2 tells which version names its files.
+type ControlGroup struct {
+	Dir string
+	V2  bool
+}
 
-// groups lists the memory groups of this process, each with its parents. In a container the path of the host may not
-// exist below the mount: then only the mount itself does.
-func groups(root fs.FS) (out []group) {
+// ControlGroups lists the groups of this process that limit a resource ("memory", "cpu", "pids"), each with its parents.
+// In a container the path of the host may not exist below the mount: then only the mount itself does.
+func ControlGroups(root fs.FS, resource string) (out []ControlGroup) {
 	b, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
 		return nil
@@ -51,23 +54,34 @@ func groups(root fs.FS) (out []group) {
 		if len(part) != 3 {
 			continue
 		}
-		mounts := []string{}
-		g := group{limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: "total_inactive_file"}
+		v2, mounts := part[1] == "" && part[0] == "0", []string{}
 		switch {
-		case part[1] == "" && part[0] == "0":
+		case v2:
 			mounts = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
-			g.limit, g.usage, g.cache = "memory.max", "memory.current", "inactive_file"
-		case strings.Contains(","+part[1]+",", ",memory,"):
-			mounts = []string{"sys/fs/cgroup/memory"}
+		case strings.Contains(","+part[1]+",", ","+resource+","):
+			mounts = []string{"sys/fs/cgroup/" + resource}
 		}
 		for _, mount := range mounts {
 			for below := path.Clean("/" + part[2]); ; below = path.Dir(below) {
-				g.dir = path.Join(mount, below)
-				out = append(out, g)
+				out = append(out, ControlGroup{path.Join(mount, below), v2})
 				if below == "/" {
 					break
 				}
 			}
+		}
+	}
+	return out
+}
+
+// group is one that limits memory, with the names that its version gives its files.
+type group struct{ dir, limit, usage, cache string }
+
+func groups(root fs.FS) (out []group) {
+	for _, g := range ControlGroups(root, "memory") {
+		if g.V2 {
+			out = append(out, group{g.Dir, "memory.max", "memory.current", "inactive_file"})
+		} else {
+			out = append(out, group{g.Dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"})
 		}
 	}
 	return out

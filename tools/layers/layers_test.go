@@ -30,6 +30,7 @@ var heights = map[string]int{
 	"runtime/engine":   3,
 	"runtime/bench":    4,
 	"runtime/profile":  4,
+	"runtime/doctor":   4,
 	"runtime/eval":     4,
 	"runtime/gpu":      4, // its binding relaxes the linker, so nothing native may import it
 	"runtime/serve":    4,

@@ -6,8 +6,13 @@ CLANG_FORMAT ?= .tools/bin/clang-format
 NATIVE        = $(shell find cuda -name '*.h' -o -name '*.cc' -o -name '*.cu')
 PROMPT       ?= Once upon a time
 PREFIX       ?= /usr/local
+# NVIDIA's library is loaded at run time, if there is one: its functions must be bound when called. Some compilers' default
+# is to bind all at start, and then the program would not start without a driver.
+LAZY          = -extldflags=-Wl,-z,lazy
+GOFLAGS      ?= -ldflags=$(LAZY)
+export GOFLAGS
 # A release tarball holds its version; a checkout's is known to go build.
-RELEASE       = $(if $(wildcard VERSION),-ldflags "-X main.release=$(shell cat VERSION)")
+RELEASE       = $(if $(wildcard VERSION),-ldflags "$(LAZY) -X main.release=$(shell cat VERSION)")
 
 all: lib
 	go build $(RELEASE) -o bin/cedrun ./cmd/cedrun

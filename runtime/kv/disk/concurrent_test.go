@@ -12,7 +12,7 @@ import (
 )
 
 func TestManyCallersAtOnce(t *testing.T) {
-	s, err := Open(context.Background(), Options{Dir: t.TempDir(), MaxBytes: bytesFor(60), PageBytes: pageBytes, Queue: 8})
+	s, err := Open(context.Background(), Options{Dir: t.TempDir(), MaxBytes: bytesFor(30), PageBytes: pageBytes, Queue: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +26,11 @@ func TestManyCallersAtOnce(t *testing.T) {
 				for i := range pages {
 					pages[i].Exact = r.IntN(4) > 0
 					s.Write(pages[i], content(pages[i]))
+				}
+				if r.IntN(4) == 0 {
+					if err := s.Flush(context.Background()); err != nil {
+						t.Error(err)
+					}
 				}
 				h := s.Find(pages, false)
 				for _, p := range pages[:h.Len()] {

@@ -120,8 +120,8 @@ func (s *Store) load(ctx context.Context) error {
 		}
 	}
 	if foreign > 0 {
-		s.warn("%d files in %s hold KV pages %v; they are left alone and do not count to the byte budget: delete them if nobody needs them",
-			foreign, s.opt.Dir, errForeign)
+		s.warn("%d files in %s, %d MB in all, hold KV pages %v; they are left alone and are not in the byte budget: delete them if nobody needs them",
+			foreign, s.opt.Dir, s.stats.ForeignBytes>>20, errForeign)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (s *Store) loadSegment(f FileInfo) error {
 	for _, r := range records {
 		s.tick = max(s.tick, r.used+1)
 		if old := s.index.entries[r.Hash]; old != nil {
-			if old.exact && !r.Exact || old.exact == r.Exact && old.used >= r.used {
+			if old.used >= r.used { // the other was replaced
 				seg.free = append(seg.free, r.slot)
 				continue
 			}

@@ -120,6 +120,5 @@ func (m *Monitor) readTemperature(d nv.Device) (uint32, nv.Return) {
 		t, r := d.GetTemperatureV().V1()
 		return uint32(max(t.Temperature, 0)), r
 	}
-	//lint:ignore SA1019 older drivers have only this
-	return d.GetTemperature(nv.TEMPERATURE_GPU)
+	return d.GetTemperature(nv.TEMPERATURE_GPU) // older drivers have only this
 }

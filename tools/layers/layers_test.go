@@ -36,6 +36,7 @@ var heights = map[string]int{
 	"runtime/serve":    4,
 
 	"runtime/telemetry/publish": 4,
+	"runtime/top":               4,
 }
 
 const program = 5 // cmd, bench, tools

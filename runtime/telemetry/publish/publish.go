@@ -30,15 +30,15 @@ import (
 
 // Publisher answers for a process, from its start to its end.
 type Publisher struct {
-	log     zerolog.Logger
-	server  *telemetry.Server
-	inst    atomic.Pointer[engine.Instance]
-	state   atomic.Int32 // of the pause for a measurement
-	paused  chan struct{}
-	resume  chan struct{}
-	ended   chan struct{}
-	end     sync.Once
-	wait    sync.WaitGroup
+	log    zerolog.Logger
+	server *telemetry.Server
+	inst   atomic.Pointer[engine.Instance]
+	state  atomic.Int32 // of the pause for a measurement
+	paused chan struct{}
+	resume chan struct{}
+	ended  chan struct{}
+	end    sync.Once
+	wait   sync.WaitGroup
 
 	mu      sync.Mutex // of what follows
 	process telemetry.Process

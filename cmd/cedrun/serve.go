@@ -49,6 +49,16 @@ func serveCommand(con *console) *cli.Command {
 			stringFlag(groupServe, "tls-key", "", "and the private key in `FILE.pem`"),
 			&cli.StringSliceFlag{Category: groupServe, Name: "cors-origin", Usage: "let web pages of `ORIGIN` call; * = all; repeatable", EnvVars: env("cors-origin")},
 			&cli.StringSliceFlag{Category: groupServe, Name: "served-name", Usage: "the model's `NAME` in requests; the first is the one in responses, * is any; repeatable (default: the directory's name)", EnvVars: env("served-name")},
+			&cli.StringFlag{
+				Category: groupServe, Name: "metrics-names", EnvVars: env("metrics-names"), Usage: "show /metrics under the names of vllm too, which gateways expect; vllm is the only value",
+				Action: func(_ *cli.Context, names string) error {
+					if names != "vllm" && names != "" {
+						return fmt.Errorf("--metrics-names %s: use vllm, or leave it out", names)
+					}
+					return nil
+				},
+			},
+			boolFlag(groupServe, "metrics-open", "answer /metrics to callers without a key, as scrapers are"),
 			boolFlag(groupServe, "strict", "refuse request fields that have no meaning here, instead of ignoring them"),
 			intFlag(groupServe, "max-batch", 8, 1, "", "write up to `N` texts at a time"),
 			intFlag(groupServe, "max-queue", 64, 0, "", "let up to `N` more texts wait; further requests get 503 and Retry-After"),
@@ -120,6 +130,7 @@ func (con *console) serve(c *cli.Context) error {
 	}
 	s.http = serve.New(serve.Options{
 		Keys: keys, Origins: c.StringSlice("cors-origin"), Strict: c.Bool("strict"), Version: version(), Log: con.log,
+		VLLMNames: c.String("metrics-names") != "", OpenMetrics: c.Bool("metrics-open"),
 		MaxBody: int64(c.Int("max-body")), KeepAlive: c.Duration("keep-alive"), Local: loopback && len(keys) == 0,
 	})
 	url := "http://" + ln.Addr().String()

@@ -38,7 +38,7 @@ func (s *Server) table() map[string]route {
 		"/health":       {"health", http.MethodGet, true, (*Server).health},
 		"/ready":        {"ready", http.MethodGet, true, (*Server).readiness},
 		"/health/ready": {"ready", http.MethodGet, true, (*Server).readiness},
-		"/metrics":      {"metrics", http.MethodGet, false, (*Server).writeMetrics},
+		"/metrics":      {"metrics", http.MethodGet, s.opt.OpenMetrics, (*Server).writeMetrics},
 		"/version":      {"version", http.MethodGet, false, (*Server).version},
 	}
 	for path, r := range map[string]route{

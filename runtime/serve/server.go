@@ -31,6 +31,9 @@ type Options struct {
 	Version string
 	Log     zerolog.Logger
 
+	VLLMNames   bool // metrics under the names of vLLM too
+	OpenMetrics bool // /metrics to callers without a key
+
 	MaxBody   int64         // bytes of a request; 32 MiB
 	BodyTime  time.Duration // for a client to send a request; 60 s
 	WriteTime time.Duration // for a client to accept a write; 60 s
@@ -114,6 +117,9 @@ func openFiles() float64 {
 // Ready gives the server its model.
 func (s *Server) Ready(m *job.Model, e job.Engine, l job.Limits) {
 	r := job.NewRunner(m, e, l, &s.metrics, s.opt.Log)
+	if s.opt.VLLMNames {
+		vllmNames(&s.metrics, m, e)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runner = r

@@ -28,10 +28,13 @@ type family struct {
 	gauge            func() float64
 	gauges           map[string]func() float64 // by labels
 	series           map[string]*series
+	of               *family // whose values these are, for an alias
+	as               alias
 }
 
 type series struct {
 	labels string // name="value",...
+	values []string
 	value  float64
 	counts []uint64 // per bound, and one beyond the last
 }
@@ -41,27 +44,31 @@ func (s *Set) add(f *family) *family {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.families = append(s.families, f)
-	if len(f.labels) == 0 && f.gauge == nil && f.gauges == nil {
-		f.of() // shown from the start
+	if len(f.labels) == 0 && f.gauge == nil && f.gauges == nil && f.of == nil {
+		f.at() // shown from the start
 	}
 	return f
 }
 
-func (f *family) of(values ...string) *series {
+func (f *family) at(values ...string) *series {
 	key := strings.Join(values, "\xff")
 	x := f.series[key]
 	if x == nil {
 		if len(values) != len(f.labels) {
 			panic(fmt.Sprintf("metric %s: %d label values for %d labels", f.name, len(values), len(f.labels)))
 		}
-		parts := make([]string, len(values))
-		for i, v := range values {
-			parts[i] = f.labels[i] + `="` + escape(v) + `"`
-		}
-		x = &series{labels: strings.Join(parts, ","), counts: make([]uint64, len(f.bounds)+1)}
+		x = &series{labels: render(f.labels, values), values: values, counts: make([]uint64, len(f.bounds)+1)}
 		f.series[key] = x
 	}
 	return x
+}
+
+func render(names, values []string) string {
+	parts := make([]string, len(values))
+	for i, v := range values {
+		parts[i] = names[i] + `="` + escape(v) + `"`
+	}
+	return strings.Join(parts, ",")
 }
 
 // Counter only grows.
@@ -79,7 +86,7 @@ func (s *Set) Counter(name, help string, labels ...string) Counter {
 func (c Counter) Add(n float64, values ...string) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	c.f.of(values...).value += n
+	c.f.at(values...).value += n
 }
 
 // Gauge makes a gauge whose value is asked for when it is written.
@@ -110,7 +117,7 @@ func (s *Set) Info(name, help string, pairs ...string) {
 	f := s.add(&family{name: name, help: help, kind: "gauge", labels: labels})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.of(values...).value = 1
+	f.at(values...).value = 1
 }
 
 // Histogram counts observations up to each of its bounds.
@@ -128,7 +135,7 @@ func (s *Set) Histogram(name, help string, bounds []float64, labels ...string) H
 func (h Histogram) Observe(v float64, values ...string) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	x := h.f.of(values...)
+	x := h.f.at(values...)
 	x.value += v
 	i, _ := slices.BinarySearch(h.f.bounds, v)
 	x.counts[i]++
@@ -142,12 +149,16 @@ func (s *Set) Write(w io.Writer) error {
 	s.mu.Unlock()
 	for _, f := range families {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", f.name, strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(f.help), f.name, f.kind)
-		if f.gauge != nil { // may take locks of its own
-			line(&b, f.name, "", f.gauge())
+		from, fixed := f, ""
+		if f.of != nil {
+			from, fixed = f.of, f.as.fixed
+		}
+		if from.gauge != nil { // may take locks of its own
+			line(&b, f.name, fixed, from.gauge())
 			continue
 		}
-		for _, labels := range slices.Sorted(maps.Keys(f.gauges)) {
-			line(&b, f.name, labels, f.gauges[labels]())
+		for _, labels := range slices.Sorted(maps.Keys(from.gauges)) {
+			line(&b, f.name, join(fixed, labels), from.gauges[labels]())
 		}
 		s.mu.Lock()
 		f.write(&b)
@@ -158,10 +169,7 @@ func (s *Set) Write(w io.Writer) error {
 }
 
 func (f *family) write(b *strings.Builder) {
-	all := make([]*series, 0, len(f.series))
-	for _, x := range f.series {
-		all = append(all, x)
-	}
+	all := f.all()
 	slices.SortFunc(all, func(x, y *series) int { return cmp.Compare(x.labels, y.labels) })
 	for _, x := range all {
 		if f.kind != "histogram" {
@@ -175,15 +183,18 @@ func (f *family) write(b *strings.Builder) {
 			if i < len(f.bounds) {
 				bound = f.bounds[i]
 			}
-			le := `le="` + number(bound) + `"`
-			if x.labels != "" {
-				le = x.labels + "," + le
-			}
-			line(b, f.name+"_bucket", le, float64(sum))
+			line(b, f.name+"_bucket", join(x.labels, `le="`+number(bound)+`"`), float64(sum))
 		}
 		line(b, f.name+"_sum", x.labels, x.value)
 		line(b, f.name+"_count", x.labels, float64(sum))
 	}
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "," + b
 }
 
 func line(b *strings.Builder, name, labels string, v float64) {

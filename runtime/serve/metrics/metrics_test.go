@@ -19,6 +19,13 @@ func TestWrite(t *testing.T) {
 	}
 	s.Histogram("e_seconds", "None.", []float64{1})
 	s.Info("f_info", "It.", "version", "v1", "go", "go1")
+	s.Alias("o:c", "c", "model", `"m"`)
+	s.Alias("o:d", "d_seconds", "model", "m")
+	ends := s.Counter("g_total", "Ends.", "finish")
+	for _, finish := range []string{"stop", "call", "cut"} {
+		ends.Add(1, finish)
+	}
+	s.Merge("o:g_total", "g_total", "reason", map[string]string{"call": "stop"}, "model", "m")
 	var b strings.Builder
 	if err := s.Write(&b); err != nil {
 		t.Fatal(err)
@@ -49,6 +56,25 @@ e_seconds_count 0
 # HELP f_info It.
 # TYPE f_info gauge
 f_info{version="v1",go="go1"} 1
+# HELP o:c Now.
+# TYPE o:c gauge
+o:c{model="\"m\""} 0.25
+# HELP o:d Times.
+# TYPE o:d histogram
+o:d_bucket{model="m",route="r",le="0.1"} 2
+o:d_bucket{model="m",route="r",le="1"} 3
+o:d_bucket{model="m",route="r",le="+Inf"} 4
+o:d_sum{model="m",route="r"} 7.65
+o:d_count{model="m",route="r"} 4
+# HELP g_total Ends.
+# TYPE g_total counter
+g_total{finish="call"} 1
+g_total{finish="cut"} 1
+g_total{finish="stop"} 1
+# HELP o:g_total Ends.
+# TYPE o:g_total counter
+o:g_total{model="m",reason="cut"} 1
+o:g_total{model="m",reason="stop"} 2
 `
 	if got := b.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -50,7 +50,7 @@ func serveCommand(con *console) *cli.Command {
 			&cli.StringSliceFlag{Category: groupServe, Name: "cors-origin", Usage: "let web pages of `ORIGIN` call; * = all; repeatable", EnvVars: env("cors-origin")},
 			&cli.StringSliceFlag{Category: groupServe, Name: "served-name", Usage: "the model's `NAME` in requests; the first is the one in responses, * is any; repeatable (default: the directory's name)", EnvVars: env("served-name")},
 			&cli.StringFlag{
-				Category: groupServe, Name: "metrics-names", EnvVars: env("metrics-names"), Usage: "show /metrics under the names of vllm too, which gateways expect; vllm is the only value",
+				Category: groupServe, Name: "metrics-names", EnvVars: env("metrics-names"), Usage: "show /metrics under the `NAMES` that gateways look for, too: vllm",
 				Action: func(_ *cli.Context, names string) error {
 					if names != "vllm" && names != "" {
 						return fmt.Errorf("--metrics-names %s: use vllm, or leave it out", names)

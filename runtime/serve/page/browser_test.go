@@ -31,7 +31,7 @@ import (
 var shots = flag.String("shots", "", "write pictures of the page to this `DIRECTORY`")
 
 // patience is how long anything may take; a test fails after it, and none waits for it otherwise.
-const patience = 15 * time.Second
+const patience = 30 * time.Second
 
 // chromium is the browser's program; a test without one is skipped.
 func chromium(t *testing.T) string {
@@ -150,7 +150,7 @@ func open(t *testing.T, browser context.Context, s *serving, expected ...string)
 	if err := chromedp.Listen(ctx, b.listen); err != nil {
 		t.Fatal(err)
 	}
-	b.ctx, cancel = context.WithTimeout(ctx, 4*patience)
+	b.ctx, cancel = context.WithTimeout(ctx, 3*patience)
 	t.Cleanup(cancel)
 	t.Cleanup(func() {
 		for _, f := range b.faults {

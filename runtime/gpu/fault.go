@@ -31,7 +31,7 @@ func (f *Fault) Error() string { return f.Text }
 func faultOf(of string, r nv.Return) *Fault {
 	switch r {
 	case nv.ERROR_LIBRARY_NOT_FOUND:
-		return &Fault{NoLibrary, "no NVIDIA driver library (libnvidia-ml.so.1): this machine has no NVIDIA driver, or the container was started without its GPUs (docker run --gpus all)"}
+		return &Fault{NoLibrary, "no NVIDIA driver library (libnvidia-ml.so.1): no driver is installed, or this container was started without GPUs (docker run --gpus all)"}
 	case nv.ERROR_DRIVER_NOT_LOADED:
 		return &Fault{NoDriver, "the NVIDIA kernel driver is not loaded: run modprobe nvidia as root, and see dmesg if that fails"}
 	case nv.ERROR_LIB_RM_VERSION_MISMATCH:

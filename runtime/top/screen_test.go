@@ -43,7 +43,7 @@ func views() map[string]*View {
 				Memory: &host.Memory{Total: 128 << 30, Available: 90 << 30, Cached: 70 << 30},
 				Disks:  []host.Disk{{Name: "nvme0n1", Read: 2.31e9, Write: 1.2e6, Busy: .83}},
 			},
-			GPU: gpu.Reading{GPUs: []gpu.GPU{}, Fault: &gpu.Fault{Kind: gpu.NoLibrary, Text: "no NVIDIA driver library (libnvidia-ml.so.1): this machine has no NVIDIA driver, or the container was started without its GPUs (docker run --gpus all)"}},
+			GPU: gpu.Reading{GPUs: []gpu.GPU{}, Fault: &gpu.Fault{Kind: gpu.NoLibrary, Text: "no NVIDIA driver library (libnvidia-ml.so.1): no driver is installed, or this container was started without GPUs (docker run --gpus all)"}},
 		}
 	}
 	running := func(v *View) *View {

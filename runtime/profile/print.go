@@ -37,6 +37,9 @@ func (r *Report) Print(w io.Writer, all bool) error {
 	} else {
 		p.line("recorded %s; outside steps %s", ms(r.Recorded), ms(r.Outside))
 	}
+	if u := r.Used; u.Wall > 0 {
+		p.line("processors busy %.0f %% of %d threads; %d pages read from disk", 100*u.CPU.Seconds()/u.Wall.Seconds()/float64(max(r.Threads, 1)), r.Threads, u.Faults)
+	}
 	if r.Dropped > 0 {
 		p.line("%d events found no room in the trace: their time is in host rows or unaccounted", r.Dropped)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	ced "cedrun/cuda"
 	"cedrun/runtime/engine"
 )
@@ -33,6 +35,23 @@ type Recording struct {
 	// Dropped counts calls and sections that there was no room for: their time is in their section's host row, or
 	// unaccounted. LeftOut counts the steps after those that filled the recording.
 	Dropped, LeftOut int
+	Used             Used
+}
+
+// Used is what the process took of the machine meanwhile.
+type Used struct {
+	Wall   time.Duration `json:"wall_ns"`
+	CPU    time.Duration `json:"cpu_ns"`            // of all threads
+	Faults int64         `json:"major_page_faults"` // pages that were read from disk
+}
+
+// usage is what the process has taken so far.
+func usage() Used {
+	var r unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+		return Used{}
+	}
+	return Used{CPU: time.Duration(r.Utime.Nano() + r.Stime.Nano()), Faults: int64(r.Majflt)}
 }
 
 // Recorder records the steps of an engine when asked. The engine is started with its Trace and Observe.
@@ -45,6 +64,7 @@ type Recorder struct {
 	kept  int           // events
 	seen  int           // rows of steps
 	rec   *Recording
+	used  Used // before the recording
 }
 
 // NewRecorder returns one that records nothing yet.
@@ -99,6 +119,7 @@ func (r *Recorder) Start() error {
 		return errBusy
 	}
 	r.rec, r.kept, r.seen, r.since = &Recording{}, 0, 0, r.trace.At(time.Now())
+	r.used = usage()
 	r.on.Store(true)
 	r.trace.Pause(false)
 	return nil
@@ -110,7 +131,8 @@ func (r *Recorder) Stop() *Recording {
 	r.on.Store(false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := r.rec
+	out, now := r.rec, usage()
+	out.Used = Used{r.trace.At(time.Now()) - r.since, now.CPU - r.used.CPU, now.Faults - r.used.Faults}
 	r.rec = nil
 	return out
 }

@@ -19,6 +19,7 @@ type Report struct {
 	Outside  time.Duration `json:"outside_steps_ns"`
 	Dropped  int           `json:"dropped_events"`
 	LeftOut  int           `json:"left_out_steps"`
+	Used     Used          `json:"process"`
 	Phases   []Phase       `json:"phases"`
 }
 
@@ -98,7 +99,7 @@ type Works map[string]plan.Sites
 
 // New makes a report. Without limits, works only tell bytes and FLOPs.
 func New(s Subject, rec *Recording, works Works, limits *Limits) *Report {
-	r := &Report{Subject: s, Limits: limits, Dropped: rec.Dropped, LeftOut: rec.LeftOut}
+	r := &Report{Subject: s, Limits: limits, Dropped: rec.Dropped, LeftOut: rec.LeftOut, Used: rec.Used}
 	kinds := map[string]*tally{}
 	inside := time.Duration(0)
 	for i := range rec.Steps {

@@ -25,7 +25,7 @@ const us = time.Microsecond
 
 // made is a recording of two prompt steps and three of decode, of a model of two layers.
 func made() (*Recording, Works) {
-	rec := &Recording{}
+	rec := &Recording{Used: Used{Wall: 28 * time.Millisecond, CPU: 52 * time.Millisecond, Faults: 3}}
 	at := 5 * us
 	step := func(prefill, decode int, slow time.Duration) {
 		s := Step{Prefill: prefill, Decode: decode, Began: at}

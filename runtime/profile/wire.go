@@ -59,6 +59,7 @@ type wire struct {
 	Steps   []wireStep `json:"steps"`
 	Dropped int        `json:"dropped_events"`
 	LeftOut int        `json:"left_out_steps"`
+	Used    Used       `json:"process"`
 }
 
 type wireStep struct {
@@ -74,7 +75,7 @@ const eventNumbers = 5
 
 // MarshalJSON writes a recording compactly.
 func (r *Recording) MarshalJSON() ([]byte, error) {
-	w := wire{Names: []string{}, Steps: make([]wireStep, 0, len(r.Steps)), Dropped: r.Dropped, LeftOut: r.LeftOut}
+	w := wire{Names: []string{}, Steps: make([]wireStep, 0, len(r.Steps)), Dropped: r.Dropped, LeftOut: r.LeftOut, Used: r.Used}
 	known := map[string]int64{}
 	number := func(name string) int64 {
 		n, ok := known[name]
@@ -111,8 +112,8 @@ func (r *Recording) UnmarshalJSON(data []byte) error {
 	for i, name := range w.Names {
 		w.Names[i] = printable(name)
 	}
-	out := Recording{Dropped: w.Dropped, LeftOut: w.LeftOut}
-	if w.Dropped < 0 || w.LeftOut < 0 {
+	out := Recording{Dropped: w.Dropped, LeftOut: w.LeftOut, Used: w.Used}
+	if u := w.Used; min(w.Dropped, w.LeftOut) < 0 || min(u.Wall, u.CPU) < 0 || u.Faults < 0 {
 		return errors.New("recording: a negative count")
 	}
 	end := int64(0)

@@ -232,7 +232,7 @@ func (d *disk) check() {
 	}
 	leaves := 0
 	for _, e := range s.index.entries {
-		if leaf := follow[e.hash] == 0 && e.pins == 0; leaf != (e.at >= 0) {
+		if leaf := follow[e.hash] == 0 && e.reads == 0 && *e.hits == 0; leaf != (e.at >= 0) {
 			d.t.Fatalf("entry is a leaf: %v, in the heap at %d", leaf, e.at)
 		} else if leaf {
 			leaves++

@@ -9,7 +9,8 @@ type entry struct {
 	slot         int
 	exact        bool
 	used         uint64
-	pins         int // readers and hits
+	reads        int  // the slot is in use
+	hits         *int // the name is; shared with the entry that replaces this one
 	gone         bool
 	at           int // in index.leaves, or -1
 }
@@ -29,6 +30,9 @@ func newIndex() index {
 // add puts an entry in, whose name must not be taken.
 func (x *index) add(e *entry) {
 	e.at = -1
+	if e.hits == nil {
+		e.hits = new(int)
+	}
 	x.entries[e.hash] = e
 	x.follow[e.parent]++
 	x.place(e)
@@ -37,7 +41,7 @@ func (x *index) add(e *entry) {
 	}
 }
 
-// remove takes an entry out; its slot is still in use while it has pins.
+// remove takes an entry out; its slot is still in use while it has reads.
 func (x *index) remove(e *entry) {
 	e.gone = true
 	delete(x.entries, e.hash)
@@ -52,7 +56,7 @@ func (x *index) remove(e *entry) {
 
 // place moves an entry into or out of the leaves after a change.
 func (x *index) place(e *entry) {
-	leaf := !e.gone && e.pins == 0 && x.follow[e.hash] == 0
+	leaf := !e.gone && e.reads == 0 && *e.hits == 0 && x.follow[e.hash] == 0
 	switch {
 	case leaf && e.at < 0:
 		heap.Push(&x.leaves, e)
@@ -61,14 +65,17 @@ func (x *index) place(e *entry) {
 	}
 }
 
-func (x *index) pin(e *entry) {
-	e.pins++
+// read and hit count somebody in, or out with -1.
+func (x *index) read(e *entry, by int) {
+	e.reads += by
 	x.place(e)
 }
 
-func (x *index) unpin(e *entry) {
-	e.pins--
-	x.place(e)
+func (x *index) hit(e *entry, by int) {
+	*e.hits += by
+	if now := x.entries[e.hash]; now != nil {
+		x.place(now)
+	}
 }
 
 // use notes a time of use.

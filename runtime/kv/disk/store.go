@@ -152,7 +152,7 @@ type Hit struct {
 }
 
 // Find says how many of a sequence's pages are on disk, from the first on, and marks them as used. With exact, a replayed
-// page ends the hit.
+// page ends the hit; one that still waits to be written always does.
 func (s *Store) Find(pages []Page, exact bool) *Hit {
 	h := &Hit{s: s}
 	if s == nil {
@@ -161,20 +161,16 @@ func (s *Store) Find(pages []Page, exact bool) *Hit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range pages {
-		if s.closed || !s.has(pages[i].Hash, exact) {
+		e := s.index.entries[pages[i].Hash]
+		if s.closed || e == nil || exact && !e.exact {
 			break
 		}
-		if e := s.index.entries[pages[i].Hash]; e != nil {
-			h.held = append(h.held, e)
-		}
-		h.n++
-	}
-	for _, e := range h.held {
 		s.index.use(e, s.tick)
-		s.index.pin(e)
+		s.index.hit(e, 1)
+		h.held = append(h.held, e)
 	}
-	if n := len(h.held); n > 0 {
-		s.offer(&job{used: h.held[n-1], tick: s.tick})
+	if h.n = len(h.held); h.n > 0 {
+		s.offer(&job{used: h.held[h.n-1], tick: s.tick})
 	}
 	s.tick++
 	return h
@@ -191,15 +187,15 @@ func (h *Hit) Release() {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
 	for _, e := range h.held {
-		h.s.unpin(e)
+		h.s.index.hit(e, -1)
 	}
 	h.held = nil
 }
 
-// unpin lets an entry go, and its slot if the entry was removed meanwhile.
-func (s *Store) unpin(e *entry) {
-	s.index.unpin(e)
-	if e.gone && e.pins == 0 {
+// readDone lets an entry's slot go, for good if the entry was removed meanwhile.
+func (s *Store) readDone(e *entry) {
+	s.index.read(e, -1)
+	if e.gone && e.reads == 0 {
 		e.seg.free = append(e.seg.free, e.slot)
 	}
 }
@@ -210,7 +206,7 @@ func (s *Store) drop(e *entry) {
 		return
 	}
 	s.index.remove(e)
-	if e.pins == 0 {
+	if e.reads == 0 {
 		e.seg.free = append(e.seg.free, e.slot)
 	}
 }
@@ -240,7 +236,7 @@ func (s *Store) Read(ctx context.Context, p Page, dst []byte) (exact bool, err e
 		s.mu.Unlock()
 		return false, ErrMissing
 	}
-	s.index.pin(e)
+	s.index.read(e, 1)
 	s.index.use(e, s.tick)
 	s.tick++
 	s.readers.Add(1)
@@ -251,7 +247,7 @@ func (s *Store) Read(ctx context.Context, p Page, dst []byte) (exact bool, err e
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.unpin(e)
+	defer s.readDone(e)
 	if err == nil {
 		s.stats.Reads++
 		s.stats.ReadBytes += int64(len(dst))

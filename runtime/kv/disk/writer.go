@@ -110,7 +110,7 @@ func (s *Store) writeUse(j *job) {
 	s.mu.Lock()
 	ok := !e.gone && !s.now().Before(s.writer.until)
 	if ok {
-		s.index.pin(e)
+		s.index.read(e, 1)
 	}
 	s.mu.Unlock()
 	if !ok {
@@ -118,7 +118,7 @@ func (s *Store) writeUse(j *job) {
 	}
 	_ = writeAt(e.seg.file, binary.LittleEndian.AppendUint64(nil, j.tick), e.seg.header(e.slot)+recordSummed)
 	s.mu.Lock()
-	s.unpin(e)
+	s.readDone(e)
 	s.mu.Unlock()
 }
 
@@ -135,8 +135,8 @@ func (s *Store) writePage(j *job, head []byte) {
 		return
 	}
 	if parent != nil {
-		s.index.pin(parent)
-		defer s.unpin(parent)
+		s.index.read(parent, 1)
+		defer s.readDone(parent)
 	}
 	at, err := s.take()
 	if full(err) {
@@ -170,10 +170,12 @@ func (s *Store) writePage(j *job, head []byte) {
 		s.lost(err)
 		return
 	}
+	e := &entry{hash: j.Hash, parent: j.Parent, seg: at.seg, slot: at.slot, exact: j.Exact, used: r.used}
 	if old := s.index.entries[j.Hash]; old != nil {
+		e.hits = old.hits
 		s.drop(old)
 	}
-	s.index.add(&entry{hash: j.Hash, parent: j.Parent, seg: at.seg, slot: at.slot, exact: j.Exact, used: r.used})
+	s.index.add(e)
 	s.stats.Written++
 	s.stats.WrittenBytes += int64(s.pageBytes)
 	s.recovered(at.grown)

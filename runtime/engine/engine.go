@@ -46,6 +46,8 @@ type Engine struct {
 	model *model.Model
 	s     *ced.Stream
 	opt   Options
+	// forward is the model's Forward without a probe, or what a measurement puts in its place.
+	forward func([]model.Span) (logits ced.Addr, n int, err error)
 
 	submit chan *run
 	stop   chan struct{}
@@ -92,6 +94,7 @@ func New(m *model.Model, s *ced.Stream, opt Options) *Engine {
 		model: m, s: s, opt: opt, submit: make(chan *run), stop: make(chan struct{}), done: make(chan struct{}),
 		row: make([]float32, m.Config().VocabSize), tree: kv.NewTree(m.Pool()),
 		order: newOrder(), pace: pace{slowdown: opt.Slowdown},
+		forward: func(spans []model.Span) (ced.Addr, int, error) { return m.Forward(spans, nil) },
 	}
 	e.tree.LimitImages(opt.Snapshots, opt.SnapshotTTL)
 	go e.loop()
@@ -256,7 +259,7 @@ func (e *Engine) step() {
 	var n int
 	var err error
 	if len(b.spans) > 0 {
-		logits, n, err = e.model.Forward(b.spans, nil)
+		logits, n, err = e.forward(b.spans)
 	}
 	e.s.Mark(plan.PartSampling.String(), -1)
 	if err == nil && n != b.outputs {

@@ -10,7 +10,9 @@ PREFIX       ?= /usr/local
 # is to bind all at start, and then the program would not start without a driver.
 LAZY          = -extldflags=-Wl,-z,lazy
 GOFLAGS      ?= -ldflags=$(LAZY)
-export GOFLAGS
+# Its header marks what it declares as deprecated, some thirty warnings.
+CGO_CFLAGS   ?= -O2 -g -Wno-deprecated-declarations
+export GOFLAGS CGO_CFLAGS
 # A release tarball holds its version; a checkout's is known to go build.
 RELEASE       = $(if $(wildcard VERSION),-ldflags "$(LAZY) -X main.release=$(shell cat VERSION)")
 

@@ -474,7 +474,7 @@ function counters(now) {
   $("running").textContent = n(get("requests_running"));
   $("waiting").textContent = n(get("requests_waiting"));
   const used = get("kv_cache_usage_ratio");
-  $("kv").textContent = `${(100 * used).toFixed(1)} % of ${n(get("kv_cache_tokens"))}`;
+  $("kv").textContent = `${n(used * get("kv_cache_tokens"))} of ${n(get("kv_cache_tokens"))}`;
   $("kv-bar").value = used;
   const rows = [...now].flatMap(([name, value]) => {
     const m = /^cedrun_kv_(\w+)\{tier="(\w+)"\}$/.exec(name);
@@ -530,6 +530,7 @@ addEventListener("pagehide", () => {
 
 const wide = matchMedia("(min-width: 55.01rem)").matches;
 $("settings").open = $("counters").open = wide;
+if (wide) $("prompt").focus(); // elsewhere a keyboard would cover half of the page
 tools();
 redraw();
 poll();

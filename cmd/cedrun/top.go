@@ -72,13 +72,18 @@ func (con *console) top(c *cli.Context) error {
 	if err := s.Attached(c.Context); err != nil {
 		return err
 	}
+	terminal := con.outTerminal && os.Getenv("TERM") != "dumb"
 	screen := top.Screen{
 		Every: time.Duration(every * float64(time.Second)),
-		Color: con.outTerminal && !c.Bool("no-color") && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		Color: terminal && !c.Bool("no-color") && os.Getenv("NO_COLOR") == "",
 		ASCII: !utf8Locale(os.Getenv),
 	}
-	if con.outTerminal && con.inTerminal && !c.Bool("once") && !c.Bool("json") {
-		return top.Watch(c.Context, s, screen, con.in, con.terminal())
+	if terminal && con.inTerminal && !c.Bool("once") && !c.Bool("json") {
+		err := top.Watch(c.Context, s, screen, con.in, con.terminal())
+		if err == nil && c.Context.Err() != nil {
+			err = errInterrupted
+		}
+		return err
 	}
 	return con.printViews(c, s, screen)
 }

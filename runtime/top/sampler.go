@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"cedrun/runtime/gpu"
@@ -15,8 +16,9 @@ import (
 // patience is how long a process may take to answer.
 const patience = 2 * time.Second
 
-// Sampler makes views. It is for one goroutine at a time.
+// Sampler makes views.
 type Sampler struct {
+	mu     sync.Mutex
 	gpus   *gpu.Monitor
 	host   *host.Meter
 	dir    string
@@ -31,8 +33,14 @@ func NewSampler(dir, socket string) *Sampler {
 	return &Sampler{gpus: gpu.Open(), host: host.NewMeter(os.DirFS("/")), dir: dir, fixed: socket}
 }
 
-// Close ends what the sampler uses.
+// Close ends what the sampler uses. A driver that hangs in a Sample is left alone: what is open ends with the process.
 func (s *Sampler) Close() {
+	for end := time.Now().Add(patience); !s.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return
+		}
+	}
+	defer s.mu.Unlock()
 	s.detach()
 	s.gpus.Close()
 }
@@ -48,6 +56,8 @@ func (s *Sampler) Attached(ctx context.Context) error {
 
 // Sample reads everything once. Rates are those since the last call.
 func (s *Sampler) Sample(ctx context.Context) *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	v := &View{At: time.Now(), GPU: s.gpus.Read(), Processes: []telemetry.Endpoint{}}
 	v.Host = s.host.Read(time.Now())
 	if s.fixed == "" {
@@ -113,6 +123,8 @@ func (s *Sampler) choose(path string) {
 
 // Next chooses the process that is step places after the one that is looked at.
 func (s *Sampler) Next(v *View, step int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := len(v.Processes)
 	if n == 0 || s.fixed != "" {
 		return

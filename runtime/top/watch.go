@@ -34,6 +34,8 @@ type (
 // Watch draws views in a terminal until q is pressed or the context ends.
 func Watch(ctx context.Context, source Source, s Screen, in io.Reader, out io.Writer) error {
 	s.Keys = true
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of a sample on its way
 	p := tea.NewProgram(&program{ctx: ctx, source: source, screen: s}, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
 	if _, err := p.Run(); err != nil && !errors.Is(err, tea.ErrProgramKilled) {
 		return err

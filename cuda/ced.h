@@ -67,6 +67,44 @@ CED_API int ced_upload(ced_stream *s, uint64_t dst, const void *src, uint64_t by
 CED_API int ced_download(ced_stream *s, void *dst, uint64_t src, uint64_t bytes, ced_err *err);
 CED_API int ced_copy(ced_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, ced_err *err);
 
+/* Page-locked host memory, at the same address in every kernel and on the host; freed by ced_host_free. Copies between
+ * it and device memory (ced_copy) are asynchronous. On host streams: like ced_alloc. */
+CED_API int ced_host_alloc(ced_stream *s, uint64_t bytes, uint64_t *addr, ced_err *err);
+CED_API void ced_host_free(ced_stream *s, uint64_t addr);
+
+typedef struct {
+  char name[64];
+  uint64_t total_bytes, free_bytes;
+  int32_t major, minor; /* compute capability */
+  int32_t processors;   /* multiprocessors */
+  int32_t integrated;   /* 1: device and host share their memory */
+} ced_device;
+/* CED_CUDA only; host kinds are refused. */
+CED_API int ced_device_info(ced_kind kind, int device, ced_device *out, ced_err *err);
+
+/* ---- order between streams, and graphs ---------------------------------------------------------------------- */
+/* On host streams events are complete at once, and capturing is refused. */
+typedef struct ced_event ced_event;
+CED_API int ced_event_open(ced_stream *s, ced_event **out, ced_err *err);
+CED_API void ced_event_close(ced_event *e);
+/* e completes when everything enqueued on s so far has. */
+CED_API int ced_event_record(ced_stream *s, ced_event *e, ced_err *err);
+/* What is enqueued on s from here on waits for e as recorded last; the caller does not. */
+CED_API int ced_event_wait(ced_stream *s, ced_event *e, ced_err *err);
+/* The caller waits. */
+CED_API int ced_event_sync(ced_event *e, ced_err *err);
+/* 1 complete, 0 not yet, negative: -ced_status. */
+CED_API int ced_event_done(ced_event *e, ced_err *err);
+
+/* Between begin and end the stream's kernels, ced_copy and ced_fill are recorded, with the bytes of their arguments, and
+ * not run; ced_upload, ced_download, ced_alloc, ced_free and waiting fail, and so does the capture. Streams that wait
+ * for an event recorded in a capture join it, and must be waited for before it ends. */
+typedef struct ced_graph ced_graph;
+CED_API int ced_capture_begin(ced_stream *s, ced_err *err);
+CED_API int ced_capture_end(ced_stream *s, ced_graph **out, ced_err *err);
+CED_API int ced_graph_launch(ced_stream *s, ced_graph *g, ced_err *err);
+CED_API void ced_graph_close(ced_graph *g);
+
 /* ---- the limits of this machine (host streams) ------------------------------------------------------------- */
 /* Both run on all threads of the stream, with the machine's widest instructions whatever CEDRUN_ISA says, and return
  * when done: the caller times them. */

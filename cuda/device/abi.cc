@@ -3,6 +3,7 @@
 #include "ced.h"
 
 static_assert(sizeof(ced_err) == 256);
+static_assert(sizeof(ced_device) == 96);
 static_assert(sizeof(ced_rows) == 56);
 static_assert(sizeof(ced_groups) == 16);
 static_assert(sizeof(ced_kv) == 64);

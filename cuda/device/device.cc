@@ -180,4 +180,79 @@ int ced_copy(ced_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, ced_err 
   return CED_OK;
 }
 
+int ced_host_alloc(ced_stream *s, uint64_t bytes, uint64_t *addr, ced_err *err) {
+  if (s->kind != CED_CUDA) return ced_alloc(s, bytes, addr, err);
+  if (addr == nullptr) return fail(err, CED_EINVAL, "host alloc: addr is missing");
+  return ced::cuda_host_alloc(s, bytes, addr, err);
+}
+
+void ced_host_free(ced_stream *s, uint64_t addr) {
+  if (s->kind == CED_CUDA) {
+    ced::cuda_host_free(s, addr);
+  } else {
+    free(ced::at<void>(addr));
+  }
+}
+
+int ced_device_info(ced_kind kind, int device, ced_device *out, ced_err *err) {
+  if (kind != CED_CUDA) return fail(err, CED_EINVAL, "device info: kind %d is none of 2 (cuda)", kind);
+  if (out == nullptr) return fail(err, CED_EINVAL, "device info: out is missing");
+  return ced::cuda_info(device, out, err);
+}
+
+int ced_event_open(ced_stream *s, ced_event **out, ced_err *err) {
+  if (out == nullptr) return fail(err, CED_EINVAL, "event: out is missing");
+  auto *e = new (std::nothrow) ced_event{nullptr};
+  if (e == nullptr) return fail(err, CED_ENOMEM, "event: out of host memory");
+  const int rc = s->kind == CED_CUDA ? ced::cuda_event_open(s, e, err) : CED_OK;
+  if (rc != CED_OK) {
+    delete e;
+    return rc;
+  }
+  *out = e;
+  return CED_OK;
+}
+
+void ced_event_close(ced_event *e) {
+  if (e == nullptr) return;
+  if (e->cuda != nullptr) ced::cuda_event_close(e);
+  delete e;
+}
+
+int ced_event_record(ced_stream *s, ced_event *e, ced_err *err) {
+  return e->cuda != nullptr ? ced::cuda_event_record(s, e, err) : CED_OK;
+}
+
+int ced_event_wait(ced_stream *s, ced_event *e, ced_err *err) {
+  return e->cuda != nullptr ? ced::cuda_event_wait(s, e, err) : CED_OK;
+}
+
+int ced_event_sync(ced_event *e, ced_err *err) {
+  return e->cuda != nullptr ? ced::cuda_event_sync(e, err) : CED_OK;
+}
+
+int ced_event_done(ced_event *e, ced_err *err) {
+  return e->cuda != nullptr ? ced::cuda_event_done(e, err) : 1;
+}
+
+int ced_capture_begin(ced_stream *s, ced_err *err) {
+  if (s->kind != CED_CUDA) return fail(err, CED_EINVAL, "capture: host streams have no graphs");
+  return ced::cuda_capture_begin(s, err);
+}
+
+int ced_capture_end(ced_stream *s, ced_graph **out, ced_err *err) {
+  if (s->kind != CED_CUDA) return fail(err, CED_EINVAL, "capture: host streams have no graphs");
+  if (out == nullptr) return fail(err, CED_EINVAL, "capture: out is missing");
+  return ced::cuda_capture_end(s, out, err);
+}
+
+int ced_graph_launch(ced_stream *s, ced_graph *g, ced_err *err) {
+  if (g == nullptr) return fail(err, CED_EINVAL, "graph: it is missing");
+  return ced::cuda_graph_launch(s, g, err);
+}
+
+void ced_graph_close(ced_graph *g) {
+  if (g != nullptr) ced::cuda_graph_close(g);
+}
+
 }  // extern "C"

@@ -6,6 +6,10 @@ namespace ced {
 class Pool;
 }
 
+struct ced_event {
+  void *cuda;  // nullptr on a host stream
+};
+
 struct ced_stream {
   ced_kind kind;
   int device;
@@ -13,7 +17,7 @@ struct ced_stream {
   void *cuda;       // the CUDA side's own state
 };
 
-// The CUDA side: cuda.cu with CUDA, cuda_absent.cc without. Addresses are device memory.
+// The CUDA side: cuda.cu with CUDA or its simulation, cuda_absent.cc without. Addresses are device memory.
 namespace ced {
 int cuda_count();
 int cuda_open(ced_stream *s, ced_err *err);
@@ -25,4 +29,17 @@ int cuda_fill(ced_stream *s, uint64_t dst, int byte, uint64_t bytes, ced_err *er
 int cuda_upload(ced_stream *s, uint64_t dst, const void *src, uint64_t bytes, ced_err *err);
 int cuda_download(ced_stream *s, void *dst, uint64_t src, uint64_t bytes, ced_err *err);
 int cuda_copy(ced_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, ced_err *err);
+int cuda_host_alloc(ced_stream *s, uint64_t bytes, uint64_t *addr, ced_err *err);
+void cuda_host_free(ced_stream *s, uint64_t addr);
+int cuda_info(int device, ced_device *out, ced_err *err);
+int cuda_event_open(ced_stream *s, ced_event *e, ced_err *err);
+void cuda_event_close(ced_event *e);
+int cuda_event_record(ced_stream *s, ced_event *e, ced_err *err);
+int cuda_event_wait(ced_stream *s, ced_event *e, ced_err *err);
+int cuda_event_sync(ced_event *e, ced_err *err);
+int cuda_event_done(ced_event *e, ced_err *err);
+int cuda_capture_begin(ced_stream *s, ced_err *err);
+int cuda_capture_end(ced_stream *s, ced_graph **out, ced_err *err);
+int cuda_graph_launch(ced_stream *s, ced_graph *g, ced_err *err);
+void cuda_graph_close(ced_graph *g);
 }  // namespace ced

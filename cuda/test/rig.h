@@ -8,11 +8,25 @@
 //   rig.run(ced_norm_quant, a);
 //   CHECK_BITS(rig.get<uint16_t>(a.y, 3 * n).data(), want, 3 * n);
 #pragma once
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "ced.h"
+#include "internal.h"
 #include "test/check.h"
+
+// The bodies of a kernel that can run here, for loops over them: REF, CPU, and CUDA where this build has the body and
+// the machine (or the simulation) a device. CED_TEST_BODIES=cuda leaves that one alone.
+inline std::vector<ced_kind> bodies(const char *kernel) {
+  const char *only = getenv("CED_TEST_BODIES");
+  std::vector<ced_kind> kinds;
+  if (only == nullptr || std::string(only) != "cuda") kinds = {CED_REF, CED_CPU};
+  const std::string all = ced::cuda_bodies();
+  if (all.find(" " + std::string(kernel) + " ") != std::string::npos && ced_device_count(CED_CUDA) > 0)
+    kinds.push_back(CED_CUDA);
+  return kinds;
+}
 
 class Rig {
  public:
@@ -89,6 +103,7 @@ class Rig {
       CHECK_EQ(std::string(err.what), "");
       throw check::Stop{};
     }
+    if (ced::kind_of(s_) == CED_CUDA) REQUIRE_EQ(ced_stream_sync(s_, &err), CED_OK);
   }
   // The message of a kernel that must refuse its arguments, "" when it does not.
   template <class A>

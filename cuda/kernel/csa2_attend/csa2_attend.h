@@ -104,5 +104,6 @@ constexpr float kNoKeyYet = -1e30f;
 inline float attend_scale(const ced_csa2_attend_args &a) {
   return static_cast<float>(std::pow(static_cast<double>(a.head_dim), -0.5));
 }
+int csa2_attend_cuda(ced_stream *s, const ced_csa2_attend_args &a, ced_err *err);
 
 }  // namespace ced

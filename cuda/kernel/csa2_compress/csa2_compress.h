@@ -55,5 +55,6 @@ inline void keep_open(const ced_csa2_compress_args &a, const ced_rows &rows, int
   memcpy(open, at<const float>(a.a) + r * dim, static_cast<size_t>(dim) * 4);
   memcpy(open + dim, at<const float>(a.g) + r * dim, static_cast<size_t>(dim) * 4);
 }
+int csa2_compress_cuda(ced_stream *s, const ced_csa2_compress_args &a, ced_err *err);
 
 }  // namespace ced

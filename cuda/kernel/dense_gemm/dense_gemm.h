@@ -10,5 +10,6 @@ namespace ced {
 void dense_gemm_ref(ced_stream *s, const ced_dense_gemm_args &a);
 // Scales multiplied into the elements, then f32 sums in the order of tile.h over all of k.
 void dense_gemm_cpu(ced_stream *s, const ced_dense_gemm_args &a);
+int dense_gemm_cuda(ced_stream *s, const ced_dense_gemm_args &a, ced_err *err);
 
 }  // namespace ced

@@ -111,7 +111,7 @@ const struct {
 void check_golden(const Problem &p, const std::string &tensor, const check::Rule &rule) {
   const auto &want = golden::ops()[tensor];
   const size_t columns = static_cast<size_t>(p.groups) * p.n;
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("dense_gemm")) {
     CONTEXT(tensor << " kind=" << kind);
     Rig rig(kind);
     if (p.y_format == CED_F32) {
@@ -172,7 +172,7 @@ TEST("dense_gemm: the output projection: eight groups of wo_a, then wo_b") {
   set_activations(a, prng::xb("op/wo_a/o", 2 * 8 * 4096, -1));
   Problem b = problem("op/wo_a/wo_b", 2, 1, 5120, 8192, CED_FP8, CED_FP8, CED_BF16, 113);
   const auto &want = golden::ops()["wo_a.y"];
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("dense_gemm")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     set_activations(b, product<uint16_t>(rig, a));
@@ -212,7 +212,7 @@ TEST("dense_gemm: groups read their own part of the row and their own weights") 
   p.y_format = CED_F32;
   p.x = raw(std::vector<uint16_t>{ced::f32_to_bf16(3), ced::f32_to_bf16(5)});
   p.w = raw(std::vector<float>{2, 8});
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("dense_gemm")) {
     Rig rig(kind);
     const auto y = product<float>(rig, p);
     CHECK_EQ(y[0], 6.0f);
@@ -225,7 +225,7 @@ TEST("dense_gemm: a row has the same bits alone, in a batch and on any number of
     CONTEXT("x=" << f.x << " w=" << f.w << " y=" << f.y);
     const size_t n = 50;
     const Problem p = problem("dense_gemm", 15, 1, n, 1056, f.x, f.w, CED_BF16);  // 15 rows: 8 + 4 + 2 + 1
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("dense_gemm")) {
       Rig one(kind, 1);
       const auto batch = product<uint16_t>(one, p);
       for (int threads : {2, 3}) {
@@ -306,7 +306,7 @@ TEST("dense_gemm: all weight codes and extreme scales decode exactly") {
   std::vector<uint8_t> codes(256);
   for (size_t i = 0; i < 256; i++) codes[i] = static_cast<uint8_t>((i & 127) == 127 ? 0 : i);
   for (int scale : {0, 8, 117, 134, 135, 150, 240}) {
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("dense_gemm")) {
       CONTEXT("scale=" << scale << " kind=" << kind);
       Problem p;
       p.rows = 32, p.n = 8, p.k = 32, p.x_format = CED_BF16, p.w_format = CED_FP8, p.y_format = CED_F32;
@@ -322,7 +322,7 @@ TEST("dense_gemm: all weight codes and extreme scales decode exactly") {
 }
 
 TEST("dense_gemm: NaN weights and NaN activations show in their outputs only") {
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("dense_gemm")) {
     CONTEXT("kind=" << kind);
     Problem p = problem("dense_gemm", 3, 1, 5, 64, CED_FP8, CED_FP8);
     p.w[2 * 64 + 7] = 0xFF;

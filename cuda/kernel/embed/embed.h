@@ -9,5 +9,6 @@ namespace ced {
 // Data movement: the bodies differ in threads only.
 void embed_ref(ced_stream *s, const ced_embed_args &a);
 void embed_cpu(ced_stream *s, const ced_embed_args &a);
+int embed_cuda(ced_stream *s, const ced_embed_args &a, ced_err *err);
 
 }  // namespace ced

@@ -30,7 +30,7 @@ TEST("embed: every stream gets the token's row, or the row that overrides it; pr
   const auto table = prng::xb("embed/table", kVocab * kDim, 0),
              overrides = prng::xb("embed/overrides", 3 * kDim, 0);
   const std::vector<int32_t> token{3, 0, 10, -5}, embed_row{-1, 2, -1, 0};
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("embed")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind, 3);
     auto a = arguments(rig, table, token_rows(rig, token, embed_row), token.size());
@@ -54,7 +54,7 @@ TEST("embed: the ends of the released vocabulary of 129,280") {
   std::vector<uint16_t> table(static_cast<size_t>(kReleased) * kDim);
   for (size_t i = 0; i < table.size(); i++) table[i] = static_cast<uint16_t>(i / kDim * 31 + i % kDim);
   const std::vector<int32_t> token{0, 128825, kReleased - 1};
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("embed")) {
     Rig rig(kind);
     auto a = arguments(rig, table, token_rows(rig, token), token.size());
     a.vocab = kReleased;
@@ -69,7 +69,7 @@ TEST("embed: an F32 table at any byte is rounded to BF16") {
   const auto table = prng::xf("embed/table", kVocab * kDim, -3);
   std::vector<char> bytes(1 + 4 * table.size());
   memcpy(&bytes[1], table.data(), 4 * table.size());
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("embed")) {
     Rig rig(kind);
     auto a = arguments(rig, {}, token_rows(rig, {7}), 1);
     a.table = rig.put(bytes) + 1, a.table_format = CED_F32;

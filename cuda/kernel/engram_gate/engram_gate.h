@@ -22,5 +22,6 @@ inline bool engram_image_row(const ced_engram_gate_args &a, int64_t r) {
   const uint64_t flags = at<const ced_rows>(a.rows)->flags;
   return flags != 0 && (at<const uint32_t>(flags)[r] & CED_ROW_IMAGE) != 0;
 }
+int engram_gate_cuda(ced_stream *s, const ced_engram_gate_args &a, ced_err *err);
 
 }  // namespace ced

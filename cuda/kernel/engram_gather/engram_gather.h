@@ -21,5 +21,6 @@ static_assert((48 + kEngramPiece - 1) / kEngramPiece >= 4, "one token of the rel
 inline void engram_dequantise(const uint8_t *codes, uint8_t scale, uint16_t *e) {
   for (int i = 0; i < 32; i++) e[i] = f32_to_bf16(e4m3_to_f32(codes[i]) * e8m0_to_f32(scale));
 }
+int engram_gather_cuda(ced_stream *s, const ced_engram_gather_args &a, ced_err *err);
 
 }  // namespace ced

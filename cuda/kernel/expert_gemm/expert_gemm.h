@@ -54,5 +54,6 @@ inline float swiglu(float gate, float up, float limit, float weight) {
   }
   return bf16_round(weight * (f32_silu(gate) * up));
 }
+int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err);
 
 }  // namespace ced

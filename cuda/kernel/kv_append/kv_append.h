@@ -49,5 +49,6 @@ struct AppendGroup {
     }
   }
 };
+int kv_append_cuda(ced_stream *s, const ced_kv_append_args &a, ced_err *err);
 
 }  // namespace ced

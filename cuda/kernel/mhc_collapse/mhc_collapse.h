@@ -8,5 +8,6 @@ namespace ced {
 void mhc_collapse_ref(ced_stream *s, const ced_mhc_collapse_args &a);
 // Sums over the streams in f32, in ascending order.
 void mhc_collapse_cpu(ced_stream *s, const ced_mhc_collapse_args &a);
+int mhc_collapse_cuda(ced_stream *s, const ced_mhc_collapse_args &a, ced_err *err);
 
 }  // namespace ced

@@ -8,5 +8,6 @@ namespace ced {
 void mhc_expand_ref(ced_stream *s, const ced_mhc_expand_args &a);
 // Sums over the streams in f32, in ascending order.
 void mhc_expand_cpu(ced_stream *s, const ced_mhc_expand_args &a);
+int mhc_expand_cuda(ced_stream *s, const ced_mhc_expand_args &a, ced_err *err);
 
 }  // namespace ced

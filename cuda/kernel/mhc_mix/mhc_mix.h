@@ -15,5 +15,6 @@ void mhc_mix_cpu(ced_stream *s, const ced_mhc_mix_args &a);
 
 // From a row's projections m[(2+n)*n] (already normalised) to its pre, post and comb. Canonical.
 void mhc_mix_finish(const ced_mhc_mix_args &a, const float *m, float *pre, float *post, float *comb);
+int mhc_mix_cuda(ced_stream *s, const ced_mhc_mix_args &a, ced_err *err);
 
 }  // namespace ced

@@ -9,5 +9,6 @@ namespace ced {
 void norm_quant_ref(ced_stream *s, const ced_norm_quant_args &a);
 // The mean square in f32, in the lanes of row_lanes.h.
 void norm_quant_cpu(ced_stream *s, const ced_norm_quant_args &a);
+int norm_quant_cuda(ced_stream *s, const ced_norm_quant_args &a, ced_err *err);
 
 }  // namespace ced

@@ -50,7 +50,7 @@ TEST("norm_quant: the reference has the golden norm's bits, the CPU its toleranc
     const auto x = golden_rows(n);
     const auto w = prng::norm("op/rmsnorm/w" + std::to_string(n), n, -2);
     const auto &want = golden::ops()["rmsnorm.y" + std::to_string(n)];
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("norm_quant")) {
       CONTEXT("n=" << n << " kind=" << kind);
       Rig rig(kind);
       const auto got = run(rig, arguments(rig, n, x, w)).y;
@@ -64,7 +64,7 @@ TEST("norm_quant: quantising alone gives the golden codes and scales on every bo
   const auto &ops = golden::ops();
   const auto &in = ops["quant.groups_in"];
   const std::vector<uint16_t> x(in.as<uint16_t>(), in.as<uint16_t>() + in.count());
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("norm_quant")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     const Result r = run(rig, arguments(rig, 32, x, {}));
@@ -77,7 +77,7 @@ TEST("norm_quant: quantising alone gives the golden codes and scales on every bo
 TEST("norm_quant: codes are those of the rounded y, with or without y, in place or not") {
   const uint32_t n = 512;
   const auto x = golden_rows(n), w = prng::norm("norm_quant/w", n, -2);
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("norm_quant")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     auto a = arguments(rig, n, x, w);
@@ -93,7 +93,7 @@ TEST("norm_quant: codes are those of the rounded y, with or without y, in place 
 }
 
 TEST("norm_quant: a weight in F32 at any byte, and lengths that are no multiple of 32") {
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("norm_quant")) {
     for (uint32_t n : {1u, 20u, 50u}) {
       CONTEXT("kind=" << kind << " n=" << n);
       Rig rig(kind);

@@ -8,5 +8,6 @@ namespace ced {
 // Products and sums are separate f32 operations on every body, so all have the canonical bits.
 void rope_ref(ced_stream *s, const ced_rope_args &a);
 void rope_cpu(ced_stream *s, const ced_rope_args &a);
+int rope_cuda(ced_stream *s, const ced_rope_args &a, ced_err *err);
 
 }  // namespace ced

@@ -15,5 +15,6 @@ void route_cpu(ced_stream *s, const ced_route_args &a);
 
 // The choice among scores of row r, and the weights.
 void route_choose(const ced_route_args &a, int64_t r, const float *score);
+int route_cuda(ced_stream *s, const ced_route_args &a, ced_err *err);
 
 }  // namespace ced

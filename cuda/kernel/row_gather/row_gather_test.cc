@@ -3,7 +3,7 @@
 #include "test/rig.h"
 
 TEST("row_gather: copies the indexed rows, in any order and repeatedly, and nothing else") {
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("row_gather")) {
     for (size_t bytes : {1u, 48u, 10240u}) {
       CONTEXT("kind=" << kind << " bytes=" << bytes);
       Rig rig(kind, 3);

@@ -9,5 +9,6 @@ namespace ced {
 // Moves bytes only: one body for both kinds of stream.
 void window_commit_ref(ced_stream *s, const ced_window_commit_args &a);
 inline void window_commit_cpu(ced_stream *s, const ced_window_commit_args &a) { window_commit_ref(s, a); }
+int window_commit_cuda(ced_stream *s, const ced_window_commit_args &a, ced_err *err);
 
 }  // namespace ced

@@ -8,5 +8,6 @@ namespace ced {
 void window_pack_ref(ced_stream *s, const ced_window_pack_args &a);
 // The mean square in f32, in the lanes of row_lanes.h.
 void window_pack_cpu(ced_stream *s, const ced_window_pack_args &a);
+int window_pack_cuda(ced_stream *s, const ced_window_pack_args &a, ced_err *err);
 
 }  // namespace ced

@@ -1,0 +1,43 @@
+// runtime.h: the CUDA runtime, or the simulated device's; and what the CUDA side knows of a stream.
+#pragma once
+#include "device/stream.h"
+
+#ifdef CED_SIM
+#include "sim/runtime.h"
+#else
+#include <cuda_runtime.h>
+#endif
+
+namespace ced {
+
+// Small uploads go through a page-locked buffer of two halves. A half is used again when its event says that the
+// copies out of it are done.
+struct Staging {
+  static constexpr size_t kHalf = size_t{1} << 20;
+  char *host = nullptr;
+  cudaEvent_t done[2] = {};
+  int half = 0;
+  size_t used = 0;
+};
+
+struct CudaStream {
+  cudaStream_t stream = nullptr;
+  int device = 0;
+  int processors = 0;       // multiprocessors
+  int capability = 0;       // 80, 89, 90, 100, 120
+  size_t shared_bytes = 0;  // dynamic shared memory that a block may have
+  Staging staging;
+};
+
+inline CudaStream &cuda_of(const ced_stream *s) { return *static_cast<CudaStream *>(s->cuda); }
+
+// The runtime's error as a status: what was being done, and its own words.
+int cuda_fail(ced_err *err, cudaError_t e, const char *what);
+
+}  // namespace ced
+
+#define CED_CUDA_TRY(call, what)                                                   \
+  do {                                                                             \
+    const cudaError_t ced_cuda_rc = (call);                                        \
+    if (ced_cuda_rc != cudaSuccess) return ced::cuda_fail(err, ced_cuda_rc, what); \
+  } while (0)

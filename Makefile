@@ -39,6 +39,38 @@ test-go: all
 	go vet ./...
 	go test -race ./...
 
+# The CUDA kernels on a simulated device: the program, and the kernels' tests on it. docs/kernels.md tells more.
+SEEDS      ?= 0 1 2 3 4 5 6 7
+sim: require
+	cmake -S . -B build/sim -DCED_SIM=ON && cmake --build build/sim -j $(JOBS)
+	go build -tags sim $(RELEASE) -o bin/cedrun-sim ./cmd/cedrun
+test-sim: require
+	cmake -S . -B build/sim -DCED_SIM=ON && cmake --build build/sim -j $(JOBS)
+	for s in $(SEEDS); do echo "seed $$s"; CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim/ced_test $(TESTS) || exit 1; done
+# Minutes each, by hand: the same under the sanitizers. Each finds faults that the others do not see.
+test-sim-asan: require
+	cmake -S . -B build/sim-asan -DCED_SIM=ON -DCED_SANITIZE=address,undefined && cmake --build build/sim-asan -j $(JOBS)
+	for s in 1 2; do CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim-asan/ced_test $(TESTS) || exit 1; done
+test-sim-tsan: require
+	cmake -S . -B build/sim-tsan -DCED_SIM=ON -DCED_SANITIZE=thread && cmake --build build/sim-tsan -j $(JOBS)
+	for s in 1 2; do CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim-tsan/ced_test $(TESTS) || exit 1; done
+
+# The real ones. NVCC: a compiler of CUDA 12.4 or newer; `make toolkit` fetches one into build/.
+NVCC       ?= $(shell command -v nvcc || ls build/toolkit/bin/nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+ARCHS      ?= 80-real;89-real;90a-real
+toolkit:
+	sh tools/toolkit.sh build/toolkit
+nvcc:
+	@test -n "$(NVCC)" || { echo "no CUDA toolkit: put nvcc on PATH, name it by NVCC=, or run make toolkit" >&2; exit 1; }
+cuda: nvcc require
+	cmake -S . -B build/cuda -DCED_CUDA=ON -DCMAKE_CUDA_COMPILER=$(abspath $(NVCC)) "-DCED_ARCHITECTURES=$(ARCHS)"
+	cmake --build build/cuda -j $(JOBS)
+	sh tools/cudart.sh $(NVCC) build/cuda
+	go build -tags cuda $(RELEASE) -o bin/cedrun-cuda ./cmd/cedrun
+# Every kernel through a real compiler, without warnings and spills, and the instructions that must be there.
+cuda-check: nvcc
+	sh tools/cudacheck.sh $(NVCC) build/cuda-check
+
 # The native tests for linux/arm64, on an emulator where the machine is another one, and a build of the program.
 ARM64      ?= aarch64-linux-gnu-
 # Go's preemption by signals can hang qemu.
@@ -115,5 +147,6 @@ fmt: $(CLANG_FORMAT)
 	python3 -m venv .tools && .tools/bin/pip install --quiet clang-format==19.1.7
 
 clean:
-	rm -rf bin build dist cuda/zz_stamp.go
+	rm -rf bin build dist cuda/zz_stamp*.go
 .PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go test-page conform-arm64 dist dist-check mutate soak install lint fmt clean
+.PHONY: sim test-sim test-sim-asan test-sim-tsan toolkit nvcc cuda cuda-check

@@ -1,4 +1,4 @@
-//go:build !arm64cross
+//go:build !arm64cross && !sim && !cuda
 
 package ced
 

@@ -6,7 +6,10 @@
 #include "device/runtime.h"
 #include "internal.h"
 
-#ifndef CED_SIM
+#ifdef CED_SIM
+#define CED_UNROLL
+#else
+#define CED_UNROLL _Pragma("unroll")
 // Block-wide storage: name points to n elements.
 #define SHARED(T, name, n) __shared__ __align__(128) T name[n]
 #define DYN_SMEM(T, name)                                        \

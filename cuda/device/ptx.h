@@ -1,6 +1,7 @@
 // ptx.h: one wrapper for each instruction that C++ has no words for, with two bodies: the instruction, and what the
 // simulated device makes of it. Include device/gpu.h.
 #pragma once
+#include "num/bf16.h"
 
 // What the code may use: 800, 890, 900 ... The simulated device knows all.
 #ifdef CED_SIM
@@ -70,6 +71,13 @@ __device__ inline void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const 
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Two products of BF16 pairs; exact where the products are BF16 values, subnormal ones too.
+__device__ inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
+  return d;
 }
 
 // 16 bytes that nobody reads again: past L1.
@@ -178,6 +186,10 @@ inline void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[
   sim::mma_m16n8k16_bf16(d, a, b, file, line);
 }
 
+inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
+  const uint32_t low = f32_to_bf16(f32_of(a << 16) * f32_of(b << 16));
+  return low | static_cast<uint32_t>(f32_to_bf16(f32_of(a & 0xFFFF0000u) * f32_of(b & 0xFFFF0000u))) << 16;
+}
 inline uint4 load16_once(const void *p, CED_SIM_HERE) {
   if (reinterpret_cast<uintptr_t>(p) % 16 != 0) sim::fault(file, line, "a load of 16 bytes at %p", p);
   return *static_cast<const uint4 *>(p);

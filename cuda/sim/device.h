@@ -10,7 +10,7 @@ namespace sim {
 struct Options {
   long seed, threads, devices, memory_mib, fault_launch;
 };
-const Options &options();
+Options &options();  // tests change the seed
 
 // The machine: an H200 with few processors, so that grids sized by it stay small.
 constexpr int kMultiprocessors = 4, kMaxThreads = 1024, kMaxShared = 232448, kDefaultShared = 49152,

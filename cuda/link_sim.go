@@ -1,0 +1,8 @@
+//go:build sim
+
+package ced
+
+// The archive of make sim: the CUDA kernels on a simulated device.
+
+// #cgo LDFLAGS: ${SRCDIR}/../build/sim/libced.a -lstdc++ -lm -lpthread
+import "C"

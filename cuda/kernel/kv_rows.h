@@ -9,7 +9,7 @@ struct KvRow {
   uint8_t *main_codes, *main_scales, *index_codes, *index_scales;
 };
 
-inline KvRow kv_row(const ced_kv &kv, int32_t slot, int32_t j) {
+CED_HD inline KvRow kv_row(const ced_kv &kv, int32_t slot, int32_t j) {
   const auto row = static_cast<uint32_t>(j);
   const size_t entry = static_cast<size_t>(slot) * kv.max_pages + row / kv.page_rows;
   const auto page = static_cast<uint64_t>(at<const int32_t>(kv.table)[entry]);
@@ -20,7 +20,7 @@ inline KvRow kv_row(const ced_kv &kv, int32_t slot, int32_t j) {
 }
 
 // Groups that a query at a position sees.
-inline int32_t visible_groups(const ced_kv &kv, int32_t position) {
+CED_HD inline int32_t visible_groups(const ced_kv &kv, int32_t position) {
   return static_cast<int32_t>((static_cast<int64_t>(position) + 1) / kv.ratio);
 }
 

@@ -46,4 +46,27 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
   return f32_to_bf16(low) | static_cast<uint32_t>(f32_to_bf16(high)) << 16;
 }
 
+// Eight BF16 in 16 bytes.
+__device__ inline void unpack8(const uint4 &w, float v[8]) {
+  const uint32_t words[4] = {w.x, w.y, w.z, w.w};
+  for (int i = 0; i < 4; i++) v[2 * i] = low_bf16(words[i]), v[2 * i + 1] = high_bf16(words[i]);
+}
+__device__ inline uint4 pack8(const float v[8]) {
+  return make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                    pack_bf16(v[6], v[7]));
+}
+
+// One pair of channels rotated by an angle's cosine and sine (spec 3.7): products and sums apart.
+__device__ inline void rotate_pair(float &even, float &odd, float cosine, float sine) {
+  const float e = even, o = odd;
+  even = bf16_round(e * cosine - o * sine);
+  odd = bf16_round(e * sine + o * cosine);
+}
+
+// The cosine and sine of a position at a frequency: the f64 functions of the f32 product, rounded once.
+__device__ inline void rope_angle(float freq, int32_t position, float &cosine, float &sine) {
+  const double angle = static_cast<float>(position) * freq;
+  cosine = static_cast<float>(cos(angle)), sine = static_cast<float>(sin(angle));
+}
+
 }  // namespace ced

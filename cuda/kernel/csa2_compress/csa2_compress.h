@@ -17,7 +17,7 @@ void csa2_compress_cpu(ced_stream *s, const ced_csa2_compress_args &a);
 constexpr uint32_t kMaxRatio = 16;
 
 // The (a, g) row of a position that an earlier step left open.
-inline float *open_row(const ced_csa2_compress_args &a, int32_t slot, int32_t pos) {
+CED_HD inline float *open_row(const ced_csa2_compress_args &a, int32_t slot, int32_t pos) {
   const size_t place = static_cast<size_t>(slot) * a.open_rows + static_cast<uint32_t>(pos) % a.open_rows;
   return at<float>(a.open) + place * 2 * a.dim;
 }
@@ -28,7 +28,7 @@ struct GroupMembers {
 };
 
 // Of the group that row r closes.
-inline GroupMembers group_members(const ced_csa2_compress_args &a, const ced_rows &rows, int64_t r) {
+CED_HD inline GroupMembers group_members(const ced_csa2_compress_args &a, const ced_rows &rows, int64_t r) {
   const int ratio = static_cast<int>(a.ratio);
   const size_t dim = a.dim;
   const int32_t slot = at<const int32_t>(rows.slot)[r], pos = at<const int32_t>(rows.pos)[r];

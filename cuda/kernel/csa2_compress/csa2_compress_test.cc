@@ -30,7 +30,7 @@ TEST("csa2_compress: ratio 1 has the golden's latents") {
   const auto x = prng::xb("op/kv_rows/x", 5 * 5120, -1);
   const auto kv = linear::rounded(linear::bf16(x, prng::xb(in + "/c_wkv", kDim * 5120, -6), kDim, 5120));
   const auto &want = golden::ops()["kv_rows.L20.latent"];
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("csa2_compress")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     auto a = arguments(rig, {131069, 131070, 131071, 131072, 131073}, {0, 0, 0, 0, 0}, {0, 1, 2, 3, 4}, 1);
@@ -54,7 +54,7 @@ TEST("csa2_compress: ratio 2 closes an open group, in one chunk or row by row, w
   std::copy(open_a.begin(), open_a.end(), row);
   std::copy(open_g.begin(), open_g.end(), row + kDim);
 
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("csa2_compress")) {
     for (const std::vector<size_t> &chunks : {std::vector<size_t>{5}, {1, 4}, {2, 3}, {1, 1, 1, 1, 1}}) {
       CONTEXT("kind=" << kind << " first chunk " << chunks[0] << " of " << chunks.size());
       Rig rig(kind);

@@ -46,7 +46,7 @@ std::vector<uint16_t> gate(Rig &rig, const std::vector<uint16_t> &kv, const std:
 
 TEST("engram_gate: the reference has the golden's bits, the CPU its tolerance, image rows stay") {
   const auto h = prng::xb("op/engram/h", 2 * kWidth, 0);
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("engram_gate")) {
     for (bool masked : {false, true}) {
       CONTEXT("kind=" << kind << " masked=" << masked);
       const auto &want = golden::ops()[masked ? "engram.h_out_masked" : "engram.h_out"];

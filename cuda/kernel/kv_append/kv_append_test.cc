@@ -40,7 +40,7 @@ TEST("kv_append: main and index rows have the golden's bits, together or one by 
     const std::string out = "kv_rows." + c.layer;
     const size_t groups = c.closing.size();
     const auto first = static_cast<size_t>(golden::ops()[out + ".first_group"].as<int32_t>()[0]);
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("kv_append")) {
       for (bool together : {true, false}) {
         CONTEXT(c.layer << " kind=" << kind << " together=" << together);
         Rig rig(kind);

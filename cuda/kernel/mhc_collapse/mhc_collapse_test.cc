@@ -24,7 +24,7 @@ TEST("mhc_collapse: the reference has the golden's bits, the CPU its tolerance")
   auto pre = prng::xf("op/mhc/pre", 3 * kStreams);
   for (float &p : pre) p = std::fabs(p);
   const auto &want = golden::ops()["mhc.collapse"];
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("mhc_collapse")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     const auto a = arguments(rig, h, pre);
@@ -39,14 +39,17 @@ TEST("mhc_collapse: a row has the same bits alone, in a batch and on any number 
   const size_t rows = 5;
   const auto h = prng::xb("mhc_collapse/h", rows * kStreams * kDim, 0);
   const auto pre = prng::xf("mhc_collapse/pre", rows * kStreams);
-  Rig one(CED_CPU, 1), many(CED_CPU, 3);
-  const auto a = arguments(one, h, pre), b = arguments(many, h, pre);
-  one.run(ced_mhc_collapse, a), many.run(ced_mhc_collapse, b);
-  const auto batch = one.get<uint16_t>(a.x, rows * kDim);
-  CHECK_BITS(many.get<uint16_t>(b.x, rows * kDim).data(), batch.data(), batch.size());
-  const auto c = arguments(many, {h.end() - kStreams * kDim, h.end()}, {pre.end() - kStreams, pre.end()});
-  many.run(ced_mhc_collapse, c);
-  CHECK_BITS(many.get<uint16_t>(c.x, kDim).data(), &batch[(rows - 1) * kDim], kDim);
+  for (ced_kind kind : fast_bodies("mhc_collapse")) {
+    CONTEXT("kind=" << kind);
+    Rig one(kind, 1), many(kind, 3);
+    const auto a = arguments(one, h, pre), b = arguments(many, h, pre);
+    one.run(ced_mhc_collapse, a), many.run(ced_mhc_collapse, b);
+    const auto batch = one.get<uint16_t>(a.x, rows * kDim);
+    CHECK_BITS(many.get<uint16_t>(b.x, rows * kDim).data(), batch.data(), batch.size());
+    const auto c = arguments(many, {h.end() - kStreams * kDim, h.end()}, {pre.end() - kStreams, pre.end()});
+    many.run(ced_mhc_collapse, c);
+    CHECK_BITS(many.get<uint16_t>(c.x, kDim).data(), &batch[(rows - 1) * kDim], kDim);
+  }
 }
 
 TEST("mhc_collapse: refuses bad arguments and accepts no rows") {

@@ -34,7 +34,7 @@ TEST("mhc_expand: the reference has the golden's bits, the CPU its tolerance") {
   const Input in{prng::xb("op/mhc/h", 3 * kStreams * kDim, 0), prng::xb("op/mhc/y", 3 * kDim, 0),
                  golden::ops()["mhc.post"].f32(), golden::ops()["mhc.comb"].f32()};
   const auto &want = golden::ops()["mhc.expand"];
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("mhc_expand")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     const auto got = expand(rig, in);
@@ -47,14 +47,17 @@ TEST("mhc_expand: a row has the same bits alone, in a batch and on any number of
   const size_t rows = 5, width = kStreams * kDim;
   const Input in{prng::xb("mhc_expand/h", rows * width, 0), prng::xb("mhc_expand/y", rows * kDim, 0),
                  prng::xf("mhc_expand/post", rows * kStreams), prng::xf("mhc_expand/comb", rows * 16)};
-  Rig one(CED_CPU, 1), many(CED_CPU, 3);
-  const auto batch = expand(one, in);
-  CHECK_BITS(expand(many, in).data(), batch.data(), batch.size());
-  const Input last{{in.h.end() - width, in.h.end()},
-                   {in.y.end() - kDim, in.y.end()},
-                   {in.post.end() - 4, in.post.end()},
-                   {in.comb.end() - 16, in.comb.end()}};
-  CHECK_BITS(expand(many, last).data(), &batch[(rows - 1) * width], width);
+  for (ced_kind kind : fast_bodies("mhc_expand")) {
+    CONTEXT("kind=" << kind);
+    Rig one(kind, 1), many(kind, 3);
+    const auto batch = expand(one, in);
+    CHECK_BITS(expand(many, in).data(), batch.data(), batch.size());
+    const Input last{{in.h.end() - width, in.h.end()},
+                     {in.y.end() - kDim, in.y.end()},
+                     {in.post.end() - 4, in.post.end()},
+                     {in.comb.end() - 16, in.comb.end()}};
+    CHECK_BITS(expand(many, last).data(), &batch[(rows - 1) * width], width);
+  }
 }
 
 TEST("mhc_expand: refuses bad arguments and accepts no rows") {

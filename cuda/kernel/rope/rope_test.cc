@@ -31,7 +31,7 @@ TEST("rope: every body has the golden bits up to position 1048575, forward and i
   const auto x = prng::xb("op/rope/x", pos.size() * 512, 0);
   for (const std::string table : {"plain", "compressed"}) {
     const auto freqs = ops["rope." + table + "_freqs"].f32();
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("rope")) {
       for (uint32_t inverse : {0u, 1u}) {
         CONTEXT(table << " kind=" << kind << " inverse=" << inverse);
         const uint16_t *want = ops["rope." + table + (inverse ? "_inverse" : "_rotated")].as<uint16_t>();

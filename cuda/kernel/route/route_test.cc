@@ -35,7 +35,7 @@ std::vector<int32_t> chosen(Rig &rig, const ced_route_args &a) {
 TEST("route: the golden's experts and weights, with bias_vl on the image row") {
   const auto &ops = golden::ops();
   const auto logits = ops["gate.logits"].f32();
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("route")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     auto a = arguments(rig, logits, prng::xf("op/gate/bias", 384, -4), 6, {0, 0, 0, CED_ROW_IMAGE});
@@ -51,7 +51,7 @@ TEST("route: the golden's experts and weights, with bias_vl on the image row") {
 }
 
 TEST("route: equal scores go to the lower expert, in that order") {
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("route")) {
     Rig rig(kind);
     const auto idx = chosen(rig, arguments(rig, {0, 0, 0, 0, 0, 1, 0, 1}, {0, 0, 0, 0}, 3));
     const std::vector<int32_t> want{0, 1, 2, 1, 3, 0};
@@ -102,15 +102,18 @@ TEST("route: NaN logits are chosen last, and the experts stay distinct") {
 
 TEST("route: a row has the same bits alone, in a batch and on any number of threads") {
   const auto logits = prng::xf("route/logits", 9 * 64), bias = prng::xf("route/bias", 64, -2);
-  Rig one(CED_CPU, 1), many(CED_CPU, 3);
-  const auto a = arguments(one, logits, bias, 4), b = arguments(many, logits, bias, 4);
-  const auto idx = chosen(one, a);
-  CHECK_BITS(chosen(many, b).data(), idx.data(), idx.size());
-  const auto weights = one.get<float>(a.weights, 36);
-  CHECK_BITS(many.get<float>(b.weights, 36).data(), weights.data(), 36);
-  const auto c = arguments(many, {logits.end() - 64, logits.end()}, bias, 4);
-  CHECK_BITS(chosen(many, c).data(), &idx[32], 4);
-  CHECK_BITS(many.get<float>(c.weights, 4).data(), &weights[32], 4);
+  for (ced_kind kind : fast_bodies("route")) {
+    CONTEXT("kind=" << kind);
+    Rig one(kind, 1), many(kind, 3);
+    const auto a = arguments(one, logits, bias, 4), b = arguments(many, logits, bias, 4);
+    const auto idx = chosen(one, a);
+    CHECK_BITS(chosen(many, b).data(), idx.data(), idx.size());
+    const auto weights = one.get<float>(a.weights, 36);
+    CHECK_BITS(many.get<float>(b.weights, 36).data(), weights.data(), 36);
+    const auto c = arguments(many, {logits.end() - 64, logits.end()}, bias, 4);
+    CHECK_BITS(chosen(many, c).data(), &idx[32], 4);
+    CHECK_BITS(many.get<float>(c.weights, 4).data(), &weights[32], 4);
+  }
 }
 
 TEST("route: refuses bad arguments and accepts no rows") {

@@ -42,7 +42,7 @@ TEST("window_commit: each sequence keeps its last rows at position mod ring_rows
       {"two sequences in a step", {8, 9, 3, 4, 5, 6, 7}, {1, 1, 0, 0, 0, 0, 0}, {4, 5, 6, 7, 1, 2, 0, 0}},
   };
   for (const auto &c : cases) {
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("window_commit")) {
       CONTEXT(c.name << " kind=" << kind);
       Rig rig(kind);
       const auto a = arguments(rig, c.pos, c.slot, 4, 2);

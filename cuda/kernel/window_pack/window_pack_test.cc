@@ -28,7 +28,7 @@ TEST("window_pack: codes and scales have the golden's bits on every host body") 
     const auto kv = linear::fp8(x, prng::e4m3(in + "/wkv/weight", kDim * 5120),
                                 prng::e8m0(in + "/wkv/scale", kDim / 32 * 160, 117), kDim, 5120);
     const auto &codes = golden::ops()[out + ".window_codes"], &scales = golden::ops()[out + ".window_scales"];
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("window_pack")) {
       CONTEXT(layer << " kind=" << kind);
       Rig rig(kind);
       const auto a = arguments(rig, kv, {131069, 131070, 131071, 131072, 131073},

@@ -38,6 +38,7 @@ int open_all(CudaStream *c, ced_err *err) {
   void *host = nullptr;
   CED_CUDA_TRY(cudaHostAlloc(&host, 2 * Staging::kHalf, cudaHostAllocPortable), "stream: page-locked memory");
   c->staging.host = static_cast<char *>(host);
+  CED_CUDA_TRY(cudaMalloc(&c->scratch, CudaStream::kScratch), "stream: device memory");
   for (cudaEvent_t &e : c->staging.done)
     CED_CUDA_TRY(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "stream: creating an event");
   return CED_OK;
@@ -49,6 +50,7 @@ void close_all(CudaStream *c) {
   for (cudaEvent_t e : c->staging.done)
     if (e != nullptr) cudaEventDestroy(e);
   if (c->staging.host != nullptr) cudaFreeHost(c->staging.host);
+  if (c->scratch != nullptr) cudaFree(c->scratch);
   if (c->stream != nullptr) cudaStreamDestroy(c->stream);
   delete c;
 }

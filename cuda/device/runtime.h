@@ -27,6 +27,9 @@ struct CudaStream {
   int capability = 0;       // 80, 89, 90, 100, 120
   size_t shared_bytes = 0;  // dynamic shared memory that a block may have
   Staging staging;
+  // Device memory for what the blocks of one kernel call tell each other; the stream's next call uses it again.
+  static constexpr size_t kScratch = size_t{8} << 20;
+  void *scratch = nullptr;
 };
 
 inline CudaStream &cuda_of(const ced_stream *s) { return *static_cast<CudaStream *>(s->cuda); }

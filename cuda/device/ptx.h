@@ -80,6 +80,21 @@ __device__ inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
   return d;
 }
 
+// D[16,8] += A[16,32] B[32,8] in integers: signed bytes of A, unsigned ones of B. With g = lane/4, t = lane%4*4, four to a
+// word: a[0] row g, columns t..t+3; a[1] row g+8; a[2] row g, columns t+16..t+19; a[3] row g+8; b[0] rows t..t+3 of
+// column g; b[1] rows t+16..t+19; d as above.
+__device__ inline void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The bytes of a (0..3) and b (4..7) that the low three bits of the four low nibbles of `which` name.
+__device__ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  return __byte_perm(a, b, which & 0x7777u);
+}
+
 // 16 bytes that nobody reads again: past L1.
 __device__ inline uint4 load16_once(const void *p) {
   uint4 v;
@@ -184,6 +199,17 @@ inline void ldmatrix_x2(uint32_t r[2], const void *row, CED_SIM_HERE) {
 }
 inline void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], CED_SIM_HERE) {
   sim::mma_m16n8k16_bf16(d, a, b, file, line);
+}
+inline void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2], CED_SIM_HERE) {
+  sim::mma_m16n8k32_s8u8(d, a, b, file, line);
+}
+inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  uint32_t out = 0;
+  for (int i = 0; i < 4; i++) {
+    const uint32_t n = which >> (4 * i) & 7u;
+    out |= ((n < 4 ? a : b) >> (8 * (n % 4)) & 0xFFu) << (8 * i);
+  }
+  return out;
 }
 
 inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {

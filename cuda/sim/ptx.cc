@@ -47,7 +47,40 @@ void mma_m16n8k16(Lanes lanes) {
   }
 }
 
+struct IntegerOperands {
+  uint32_t a[4], b[2];
+  int32_t d[4];
+};
+
+void mma_m16n8k32(Lanes lanes) {
+  int a[16][32], b[32][8];
+  for (int l = 0; l < kWarp; l++) {
+    IntegerOperands o;
+    memcpy(&o, lanes[l], sizeof o);
+    const int g = l / 4, t = l % 4 * 4;
+    for (int i = 0; i < 4; i++) {
+      for (int r = 0; r < 4; r++)
+        a[g + r % 2 * 8][t + i + r / 2 * 16] = static_cast<int8_t>(o.a[r] >> (8 * i));
+      for (int r = 0; r < 2; r++) b[t + i + r * 16][g] = static_cast<uint8_t>(o.b[r] >> (8 * i));
+    }
+  }
+  for (int l = 0; l < kWarp; l++) {
+    IntegerOperands o;
+    memcpy(&o, lanes[l], sizeof o);
+    for (int i = 0; i < 4; i++)
+      for (int k = 0; k < 32; k++) o.d[i] += a[l / 4 + i / 2 * 8][k] * b[k][l % 4 * 2 + i % 2];
+    memcpy(lanes[l], o.d, sizeof o.d);
+  }
+}
+
 }  // namespace
+
+void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line) {
+  IntegerOperands o;
+  memcpy(o.a, a, sizeof o.a), memcpy(o.b, b, sizeof o.b), memcpy(o.d, d, sizeof o.d);
+  const Lanes lanes = meet(~0u, &o, sizeof o, Kind::kMma, file, line, mma_m16n8k32);
+  memcpy(d, lanes[lane()], 4 * sizeof(int32_t));
+}
 
 void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line) {
   Operands o;

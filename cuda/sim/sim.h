@@ -97,6 +97,7 @@ void mbarrier_wait(uint64_t *bar, uint32_t parity, const char *file, int line);
 void bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *bar, const char *file, int line);
 
 void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
+void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 
 // Device memory as the host sees it: bit 62 marks the address, bits 48..55 hold the device, so that host code that
 // looks into it is caught. Kernels reach it through at<T>(), which asks here.

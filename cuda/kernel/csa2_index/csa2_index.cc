@@ -4,6 +4,9 @@ using namespace ced;
 
 extern "C" uint64_t ced_csa2_index_workspace(const ced_stream *s, const ced_csa2_index_args *a) {
   if (a->publish != 0 && a->block == 0) return 64;  // refused by the call itself
+#ifdef CED_WITH_CUDA
+  if (kind_of(s) == CED_CUDA) return csa2_index_cuda_workspace(*a);
+#endif
   return kind_of(s) == CED_REF ? csa2_index_ref_workspace(*a) : csa2_index_cpu_workspace(*a);
 }
 

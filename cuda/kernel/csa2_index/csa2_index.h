@@ -35,5 +35,6 @@ inline int index_blocks(const ced_csa2_index_args &a, int64_t r, int32_t seen, c
   return n;
 }
 int csa2_index_cuda(ced_stream *s, const ced_csa2_index_args &a, ced_err *err);
+uint64_t csa2_index_cuda_workspace(const ced_csa2_index_args &a);
 
 }  // namespace ced

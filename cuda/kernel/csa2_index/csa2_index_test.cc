@@ -175,7 +175,7 @@ std::vector<int32_t> naive_candidates(const std::vector<float> &scores, int seen
 
 TEST("csa2_index: scores, candidate blocks and selections have the golden's bits") {
   const std::vector<size_t> queries = {0, 1, 2, 3};
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("csa2_index")) {
     for (const std::string role : {"source", "consumer"}) {
       CONTEXT(role << " kind=" << kind);
       Rig rig(kind);
@@ -203,16 +203,18 @@ TEST("csa2_index: scores, candidate blocks and selections have the golden's bits
 TEST("csa2_index: a row alone, without its scores written out, selects what it selects in the batch") {
   for (const std::string role : {"source", "consumer"}) {
     for (size_t query : {size_t{1}, size_t{3}}) {
-      CONTEXT(role << " query " << query);
-      Rig rig(CED_CPU, 3);
-      auto a = release(rig, role, {query});
-      a.scores = 0;
-      const auto blocks = golden_candidates();
-      if (role == "consumer") a.candidates = rig.put(&blocks[query * kMaxBlocks], kMaxBlocks);
-      const Picked got = pick(rig, a);
-      const auto *want = golden::ops()["indexer." + role + "_selection"].as<int32_t>() + query * kTopK;
-      CHECK_BITS(got.sel.data(), want, kTopK);
-      CHECK_BITS(got.candidates.data(), &blocks[query * kMaxBlocks], kMaxBlocks);
+      for (ced_kind kind : fast_bodies("csa2_index")) {
+        CONTEXT(role << " query " << query << " kind=" << kind);
+        Rig rig(kind, 3);
+        auto a = release(rig, role, {query});
+        a.scores = 0;
+        const auto blocks = golden_candidates();
+        if (role == "consumer") a.candidates = rig.put(&blocks[query * kMaxBlocks], kMaxBlocks);
+        const Picked got = pick(rig, a);
+        const auto *want = golden::ops()["indexer." + role + "_selection"].as<int32_t>() + query * kTopK;
+        CHECK_BITS(got.sel.data(), want, kTopK);
+        CHECK_BITS(got.candidates.data(), &blocks[query * kMaxBlocks], kMaxBlocks);
+      }
     }
   }
 }
@@ -220,7 +222,7 @@ TEST("csa2_index: a row alone, without its scores written out, selects what it s
 TEST("csa2_index: agrees with a full sort over ties, few groups and masked picks, whatever the batch") {
   for (uint32_t ratio : {1u, 2u}) {
     const Small small(ratio);
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("csa2_index")) {
       CONTEXT("ratio=" << ratio << " kind=" << kind);
       Rig rig(kind, 3);
       auto source = small.arguments(rig, 0, Small::kRows, {});
@@ -281,17 +283,20 @@ TEST("csa2_index: a row of a prompt selects what it selects alone, on both sides
     a.workspace = rig.out<uint8_t>(ced_csa2_index_workspace(rig.stream(), &a));
     return a;
   };
-  Rig all(CED_CPU, 3), reference(CED_REF);
-  const Picked want = pick(all, arguments(all, 0, groups));
-  const Picked exact = pick(reference, arguments(reference, 0, groups));
-  CHECK_BITS(want.sel.data(), exact.sel.data(), want.sel.size());
-  CHECK_BITS(want.candidates.data(), exact.candidates.data(), want.candidates.size());
-  for (int32_t row : {0, 1, 7, 8, 31, 32, 127, 128, 129, 510, 511, 512, 513, 527, 528, 529, 559}) {
-    CONTEXT("row " << row);
-    Rig one(CED_CPU, 1);
-    const Picked got = pick(one, arguments(one, row, row + 1));
-    CHECK_BITS(got.sel.data(), &want.sel[static_cast<size_t>(row) * top_k], top_k);
-    CHECK_BITS(got.candidates.data(), &want.candidates[static_cast<size_t>(row) * blocks], blocks);
+  for (ced_kind kind : fast_bodies("csa2_index")) {
+    CONTEXT("kind=" << kind);
+    Rig all(kind, 3), reference(CED_REF);
+    const Picked want = pick(all, arguments(all, 0, groups));
+    const Picked exact = pick(reference, arguments(reference, 0, groups));
+    CHECK_BITS(want.sel.data(), exact.sel.data(), want.sel.size());
+    CHECK_BITS(want.candidates.data(), exact.candidates.data(), want.candidates.size());
+    for (int32_t row : {0, 1, 7, 8, 31, 32, 127, 128, 129, 510, 511, 512, 513, 527, 528, 529, 559}) {
+      CONTEXT("row " << row);
+      Rig one(kind, 1);
+      const Picked got = pick(one, arguments(one, row, row + 1));
+      CHECK_BITS(got.sel.data(), &want.sel[static_cast<size_t>(row) * top_k], top_k);
+      CHECK_BITS(got.candidates.data(), &want.candidates[static_cast<size_t>(row) * blocks], blocks);
+    }
   }
 }
 

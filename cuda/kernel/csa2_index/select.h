@@ -11,12 +11,12 @@ using Score = uint16_t;
 constexpr Score kMasked = 0x007F;  // -inf
 constexpr Score kForced = 0xFF80;  // +inf
 
-inline Score score_of(uint16_t bf16) {
+CED_HD inline Score score_of(uint16_t bf16) {
   const unsigned u = bf16 == 0x8000u ? 0u : bf16;
   return static_cast<Score>(u ^ ((u & 0x8000u) != 0 ? 0xFFFFu : 0x8000u));
 }
 
-inline float score_value(Score s) {
+CED_HD inline float score_value(Score s) {
   return bf16_to_f32(static_cast<uint16_t>(s ^ ((s & 0x8000u) != 0 ? 0x8000u : 0xFFFFu)));
 }
 

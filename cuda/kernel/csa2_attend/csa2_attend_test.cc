@@ -99,7 +99,7 @@ std::vector<uint16_t> attend(Rig &rig, const ced_csa2_attend_args &a) {
 
 TEST("csa2_attend: the reference has the golden's bits, the CPU its tolerance") {
   const auto &want = golden::ops()["attention.o"], &exact = golden::ops()["attention.o_exact"];
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("csa2_attend")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     const auto got = attend(rig, inputs().arguments(rig, {0, 1}, 1, false));
@@ -110,14 +110,17 @@ TEST("csa2_attend: the reference has the golden's bits, the CPU its tolerance") 
 }
 
 TEST("csa2_attend: the bits do not depend on batch, threads, the window's start or where its rows lie") {
-  Rig one(CED_CPU, 1), many(CED_CPU, 5);
-  const auto want = attend(one, inputs().arguments(one, {0, 1}, 1, false));
-  const size_t row = kHeads * kDim;
-  CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 1, false)).data(), want.data(), 2 * row);
-  CHECK_BITS(attend(many, inputs().arguments(many, {0}, 1, false)).data(), want.data(), row);
-  CHECK_BITS(attend(one, inputs().arguments(one, {1}, 1, false)).data(), &want[row], row);
-  CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 128, false)).data(), want.data(), 2 * row);
-  CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 37, true)).data(), want.data(), 2 * row);
+  for (ced_kind kind : fast_bodies("csa2_attend")) {
+    CONTEXT("kind=" << kind);
+    Rig one(kind, 1), many(kind, 5);
+    const auto want = attend(one, inputs().arguments(one, {0, 1}, 1, false));
+    const size_t row = kHeads * kDim;
+    CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 1, false)).data(), want.data(), 2 * row);
+    CHECK_BITS(attend(many, inputs().arguments(many, {0}, 1, false)).data(), want.data(), row);
+    CHECK_BITS(attend(one, inputs().arguments(one, {1}, 1, false)).data(), &want[row], row);
+    CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 128, false)).data(), want.data(), 2 * row);
+    CHECK_BITS(attend(many, inputs().arguments(many, {0, 1}, 37, true)).data(), want.data(), 2 * row);
+  }
 }
 
 // Small shapes whose window is no multiple of 64, so that a block holds window and selected rows, and a head count
@@ -147,7 +150,7 @@ TEST("csa2_attend: a row sees its window and its selection, nothing else") {
   const auto q = prng::xb("csa2_attend/q", heads * dim, 0);
   const auto sink = prng::xf("csa2_attend/sink", heads);
   for (const auto &c : cases) {
-    for (ced_kind kind : {CED_REF, CED_CPU}) {
+    for (ced_kind kind : bodies("csa2_attend")) {
       CONTEXT("pos=" << c.pos << " start=" << c.start << " window=" << c.window << " kind=" << kind);
       Rig rig(kind);
       const Pages pages(rig, 1, 32, 8, 2, dim, 32);
@@ -239,12 +242,15 @@ TEST("csa2_attend: a row of a prompt has the bits that it has alone, on both sid
     a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
     return a;
   };
-  Rig all(CED_CPU, 3);
-  const auto want = attend(all, arguments(all, 0, positions));
-  for (size_t r : {0u, 1u, 63u, 64u, 126u, 127u, 128u, 129u, 510u, 511u, 512u, 513u}) {
-    CONTEXT("row " << r);
-    Rig one(CED_CPU, 1);
-    CHECK_BITS(attend(one, arguments(one, r, r + 1)).data(), &want[r * heads * dim], heads * dim);
+  for (ced_kind kind : fast_bodies("csa2_attend")) {
+    CONTEXT("kind=" << kind);
+    Rig all(kind, 3);
+    const auto want = attend(all, arguments(all, 0, positions));
+    for (size_t r : {0u, 1u, 63u, 64u, 126u, 127u, 128u, 129u, 510u, 511u, 512u, 513u}) {
+      CONTEXT("row " << r);
+      Rig one(kind, 1);
+      CHECK_BITS(attend(one, arguments(one, r, r + 1)).data(), &want[r * heads * dim], heads * dim);
+    }
   }
 }
 

@@ -95,6 +95,26 @@ __device__ float block_sum(float v, float *part) {
   return sum;
 }
 
+// Exclusive sums over a block of kThreads in the order of its threads; *all gets the whole. part has a word for every warp.
+template <int kThreads>
+__device__ uint32_t block_scan(uint32_t v, uint32_t *part, uint32_t *all) {
+  uint32_t sum = v;
+  for (unsigned d = 1; d < 32; d *= 2) {
+    const uint32_t below = __shfl_up_sync(kAllLanes, sum, d);
+    if (static_cast<unsigned>(lane_id()) >= d) sum += below;
+  }
+  if (lane_id() == 31) part[warp_id()] = sum;
+  __syncthreads();
+  uint32_t before = 0, whole = 0;
+  for (int i = 0; i < kThreads / 32; i++) {
+    if (i < warp_id()) before += part[i];
+    whole += part[i];
+  }
+  __syncthreads();  // part may be used again
+  *all = whole;
+  return before + sum - v;
+}
+
 // 16 bytes at once.
 #ifdef CED_SIM
 inline uint4 load16(const void *p, CED_SIM_HERE) {

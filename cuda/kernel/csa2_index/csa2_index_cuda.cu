@@ -214,25 +214,6 @@ __global__ void __launch_bounds__(kThreads) maxima_kernel(ced_csa2_index_args a,
   at_.maxima_of(a, blockIdx.y)[b] = newest ? kForced : most;
 }
 
-// Exclusive sums over the block's threads; *all gets the whole. part has a word for every warp.
-__device__ uint32_t scan(uint32_t v, uint32_t *part, uint32_t *all) {
-  uint32_t sum = v;
-  for (unsigned d = 1; d < 32; d *= 2) {
-    const uint32_t below = __shfl_up_sync(kAllLanes, sum, d);
-    if (static_cast<unsigned>(lane_id()) >= d) sum += below;
-  }
-  if (lane_id() == 31) part[warp_id()] = sum;
-  __syncthreads();
-  uint32_t before = 0, whole = 0;
-  for (int i = 0; i < static_cast<int>(kSelectThreads) / 32; i++) {
-    if (i < warp_id()) before += part[i];
-    whole += part[i];
-  }
-  __syncthreads();  // part may be used again
-  *all = whole;
-  return before + sum - v;
-}
-
 // The largest bin whose keys, with those of the bins above, number at least *k; *k becomes what it has to give. The
 // block's first 256 threads have a bin each.
 __device__ uint32_t cut(const uint32_t *count, uint32_t *found, uint32_t *k) {
@@ -297,7 +278,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(ced_csa2_index_a
     load(i, key);
     uint32_t mine = 0, all = 0;
     for (const Score v : key) mine += v == threshold && n > k;
-    uint32_t tie = equal + scan(mine, part, &all);
+    uint32_t tie = equal + block_scan<kSelectThreads>(mine, part, &all);
     equal += all;
     uint32_t taken = 0, mask = 0;
     for (uint32_t e = 0; e < 8; e++) {
@@ -310,7 +291,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(ced_csa2_index_a
       if (kBlocks) take = take && key[e] != kMasked;
       mask |= static_cast<uint32_t>(take) << e, taken += take ? 1 : 0;
     }
-    uint32_t place = written + scan(taken, part, &all);
+    uint32_t place = written + block_scan<kSelectThreads>(taken, part, &all);
     written += all;
     for (uint32_t e = 0; e < 8; e++)
       if ((mask >> e & 1u) != 0) out[place++] = static_cast<int32_t>(i + e);

@@ -47,7 +47,7 @@ inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
 }
 
 // The activation between the two halves of an expert: gate and up are rounded to BF16, the result too.
-inline float swiglu(float gate, float up, float limit, float weight) {
+CED_HD inline float swiglu(float gate, float up, float limit, float weight) {
   if (limit > 0) {
     gate = gate > limit ? limit : gate;
     up = up > limit ? limit : up < -limit ? -limit : up;

@@ -117,7 +117,7 @@ TEST("expert_gemm: a routed expert at release width: golden bits on the referenc
   p.idx = {0, 0, 0}, p.weights = {0.25f, 0.5f, 1.5f};
   p.experts.push_back(expert("op/expert_fp4", CED_FP4, 5120, 2304, 121, 118));
   const auto &want = golden::ops()["expert_fp4.y"];
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("expert_gemm")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     const auto got = run(rig, p);
@@ -132,7 +132,7 @@ TEST("expert_gemm: the shared expert at release width: golden bits on the refere
   p.x = prng::xb("op/expert_fp8/x", 3 * 5120, -1);
   p.shared.push_back(expert("op/expert_fp8", CED_FP8, 5120, 2304, 120, 117));
   const auto &want = golden::ops()["expert_fp8.y"];
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("expert_gemm")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     const auto got = run(rig, p);
@@ -167,15 +167,20 @@ TEST("expert_gemm: experts add up in ascending id, in f32, then the shared one")
   }
 }
 
-TEST("expert_gemm: the CPU agrees with the reference, with and without clamp and shared expert") {
+TEST("expert_gemm: every body agrees with the reference, with and without clamp and shared expert") {
   for (float limit : {0.0f, 0.5f, 10.0f}) {
     for (bool shared : {false, true}) {
       CONTEXT("limit=" << limit << " shared=" << shared);
       Problem p = small(9);
       p.limit = limit;
       if (!shared) p.shared.clear();
-      Rig ref(CED_REF), cpu(CED_CPU);
-      CHECK_ROWS(run(cpu, p).data(), run(ref, p).data(), p.rows(), p.dim, check::kExpert);
+      Rig ref(CED_REF);
+      const auto want = run(ref, p);
+      for (ced_kind kind : fast_bodies("expert_gemm")) {
+        CONTEXT("kind=" << kind);
+        Rig rig(kind);
+        CHECK_ROWS(run(rig, p).data(), want.data(), p.rows(), p.dim, check::kExpert);
+      }
     }
   }
 }
@@ -183,13 +188,13 @@ TEST("expert_gemm: the CPU agrees with the reference, with and without clamp and
 TEST("expert_gemm: a row has the same bits alone, in any batch and on any number of threads") {
   const size_t rows = 150;  // more than one block of rows per expert
   const Problem p = small(rows);
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("expert_gemm")) {
     CONTEXT("kind=" << kind);
     Rig one(kind, 1);
     const auto batch = run(one, p);
     for (int threads : {2, 3}) {
       Rig many(kind, threads);
-      if (kind == CED_CPU) CHECK_BITS(run(many, p).data(), batch.data(), batch.size());
+      if (kind != CED_REF) CHECK_BITS(run(many, p).data(), batch.data(), batch.size());
       for (const std::vector<size_t> &some :
            {std::vector<size_t>{149}, {3, 77, 5}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}) {
         const auto got = run(many, rows_of(p, some));
@@ -211,7 +216,7 @@ TEST("expert_gemm: the order of a row's choices does not matter") {
   Problem q = p;
   for (size_t r = 0; r < 5; r++)
     std::swap(q.idx[3 * r], q.idx[3 * r + 2]), std::swap(q.weights[3 * r], q.weights[3 * r + 2]);
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("expert_gemm")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
     const auto want = run(rig, p);
@@ -243,7 +248,7 @@ TEST("expert_gemm: refuses bad arguments and accepts no rows") {
   a = good, a.workspace = 0;
   CHECK_EQ(refusal(), "expert_gemm: workspace is missing");
   const Problem none = small(0);
-  for (ced_kind kind : {CED_REF, CED_CPU}) {
+  for (ced_kind kind : bodies("expert_gemm")) {
     Rig empty(kind);
     run(empty, none);
   }

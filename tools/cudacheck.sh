@@ -38,7 +38,7 @@ for file in $(find cuda -name '*.cu' | sort); do
 			fi
 			cuobjdump -sass "$base.cubin" >"$base.sass" 2>/dev/null || : >"$base.sass"
 		fi
-		awk -v arch="$arch" -v limit="${REGISTERS:-168}" '
+		awk -v arch="$arch" -v limit="${REGISTERS:-224}" '
 			/Compiling entry function/ { split($0, q, "\047"); kernel = q[2] }
 			/bytes spill stores/ { spills = $(NF - 9) + $(NF - 5); for (i = 1; i < NF; i++) if ($(i+1) == "bytes" && $(i+2) == "spill") { s += $i }; spills = s; s = 0 }
 			/Used [0-9]+ registers/ {

@@ -12,7 +12,7 @@ constexpr uint32_t kGroup = 32,
                        16;  // channels of a block between the halves (a quantisation group), after them
 
 // One block: the assignments by expert, each expert's in ascending order, and how many tiles of rows come before it.
-__global__ void __launch_bounds__(kGroupThreads)
+__global__ void __launch_bounds__(kGroupThreads, 1)
     group_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t tile_rows) {
   SHARED(uint32_t, part, kGroupThreads / 32);
   const auto *idx = at<const int32_t>(a.idx);
@@ -106,12 +106,14 @@ __device__ void products(const WeightRow<kW> (&rows)[kMatrices][2], const unsign
       raw.template load<true, false>(x[j], k0, x[j] != nullptr ? k : 0);
       operand[j] = expand(raw, x[j] != nullptr && k0 < k ? x_scales[j][k0 / 32] : 127);
     }
+    CED_UNROLL
     for (int m = 0; m < kMatrices; m++) {
       const Words low = rows[m][0].template words<kWhole>(k0, k),
                   high = rows[m][1].template words<kWhole>(k0, k);
       for (int j = 0; j < kTiles; j++) mma_step64(d[m][j], low, high, operand[j]);
     }
   }
+  CED_UNROLL
   for (int m = 0; m < kMatrices; m++)
     for (int j = 0; j < kTiles; j++)
       for (int i = 0; i < 4; i++)
@@ -133,7 +135,7 @@ __device__ float whole(const float *part, uint32_t m, uint32_t o, uint32_t r) {
 
 // The first half of an expert: 32 channels of gate and up, the activation, and its quantisation group.
 template <ced_format kW, int kTiles>
-__global__ void __launch_bounds__(kThreads) gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
+__global__ void __launch_bounds__(kThreads, 1) gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
   DYN_SMEM(float, part);
   constexpr uint32_t kRows = 8 * kTiles;
   Tile tile;
@@ -142,8 +144,10 @@ __global__ void __launch_bounds__(kThreads) gate_up_kernel(ced_expert_gemm_args 
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, i0 = blockIdx.x * kGroup;
   const ced_expert &e = *tile.expert;
   WeightRow<kW> rows[4][2];
+  CED_UNROLL
   for (uint32_t h = 0; h < 4; h++) {  // 16 channels each: gate, up, gate, up
     const uint32_t i = i0 + h / 2 * 16 + g;
+    CED_UNROLL
     for (uint32_t j = 0; j < 2; j++)
       rows[h][j].set(h % 2 == 0 ? e.w1 : e.w3, h % 2 == 0 ? e.w1_scales : e.w3_scales, i + 8 * j, a.dim);
   }
@@ -251,19 +255,19 @@ int launch_halves(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWork
   return launch(s, err, "expert_gemm", second, down_kernel<kW, kTiles>, a, work);
 }
 
-// Tiles of 32 rows where there are many; the bits are the same.
+// Tiles of 16 rows where there are many; the bits are the same.
 template <ced_format kW>
 int launch_expert(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work,
                   uint32_t tile_rows, uint32_t tiles, ced_err *err) {
   return tile_rows == 8 ? launch_halves<kW, 1>(s, a, work, tiles, err)
-                        : launch_halves<kW, 4>(s, a, work, tiles, err);
+                        : launch_halves<kW, 2>(s, a, work, tiles, err);
 }
 
 }  // namespace
 
 int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err) {
   const ExpertWorkspace work = expert_workspace(a);
-  const uint32_t tile_rows = a.max_rows > 16 ? 32 : 8, routed = a.max_rows * a.top_k;
+  const uint32_t tile_rows = a.max_rows > 16 ? 16 : 8, routed = a.max_rows * a.top_k;
   if (routed > 0) {
     const uint32_t tiles = std::min(routed, a.experts_count) + routed / tile_rows;
     CED_TRY(launch(s, err, "expert_gemm", {1, kGroupThreads}, group_kernel, a, work, tile_rows));

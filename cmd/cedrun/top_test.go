@@ -122,7 +122,7 @@ func (x tmux) do(args ...string) string {
 func (x tmux) until(what string, wanted func(screen string) bool) string {
 	x.t.Helper()
 	var screen string
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if screen = x.do("capture-pane", "-p"); wanted(screen) {
 			return screen
 		}

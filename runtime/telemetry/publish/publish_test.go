@@ -51,7 +51,7 @@ func snapshot(t *testing.T, dir string) *telemetry.Snapshot {
 // measured waits until the limits are known.
 func measured(t *testing.T, dir string) *telemetry.Limit {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if s := snapshot(t, dir); s.Model.Limit != nil {
 			return s.Model.Limit
 		}
@@ -138,7 +138,7 @@ func TestLimitsAreMeasuredWhileTheEngineRuns(t *testing.T) {
 		}
 	}()
 	limit := measured(t, dir)
-	for end := time.Now().Add(time.Minute); limit.Step == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Minute); limit.Step == 0 && time.Now().Before(end); {
 		limit = snapshot(t, dir).Model.Limit // between two requests nothing decodes
 	}
 	close(stop)

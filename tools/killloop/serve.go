@@ -135,8 +135,11 @@ func (l *server) round(r *rand.Rand) error {
 	l.first++
 	l.answers++
 	l.restored += hit
-	timer := time.AfterFunc(time.Duration(r.IntN(400_000))*time.Microsecond, kill)
-	defer timer.Stop()
+	last := l.answers + r.IntN(callers*prompts/2) // the kill comes some time after this answer
+	wait := time.Duration(r.IntN(60_000)) * time.Microsecond
+	if last == l.answers {
+		time.AfterFunc(wait, kill)
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for range callers {
@@ -150,7 +153,9 @@ func (l *server) round(r *rand.Rand) error {
 				case text != l.want[i]:
 					err = fmt.Errorf("prompt %d, %d tokens of it cached, is answered with %q, alone with %q", i, hit, text, l.want[i])
 				default:
-					l.answers++
+					if l.answers++; l.answers == last {
+						time.AfterFunc(wait, kill)
+					}
 				}
 				mu.Unlock()
 				if e != nil {

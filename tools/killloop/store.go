@@ -171,12 +171,12 @@ func (l *loop) kill(round uint64) ([]string, error) {
 		return nil, err
 	}
 	r := rand.New(rand.NewPCG(l.seed, 1<<32+round))
+	kill := func() { _ = cmd.Process.Kill() }
 	wait := time.Duration(r.IntN(120_000)) * time.Microsecond
-	if r.IntN(4) == 0 { // while it starts
-		wait /= 10
+	starting := r.IntN(8) == 0
+	if starting {
+		defer time.AfterFunc(wait/4, kill).Stop()
 	}
-	timer := time.AfterFunc(wait, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
 	var lines []string
 	in := bufio.NewReader(stdout)
 	for {
@@ -185,7 +185,9 @@ func (l *loop) kill(round uint64) ([]string, error) {
 			break // the line that was cut off is not one
 		}
 		if lines = append(lines, line); line == "open\n" {
-			l.opened++
+			if l.opened++; !starting {
+				defer time.AfterFunc(wait, kill).Stop()
+			}
 		}
 	}
 	if err := cmd.Wait(); cmd.ProcessState.Exited() {

@@ -120,11 +120,16 @@ MINUTES    ?= 20
 soak: all
 	go run ./tools/soak -cedrun bin/cedrun -time $(MINUTES)m $(SOAK_FLAGS)
 
-# Kills writers of KV pages at random moments, N times, and checks what the next process finds.
+# Kills writers of KV pages, then servers under load, N times each, and checks what the next process finds.
 N ?= 300
-kill-loop:
+kill-loop: all
 	go run ./tools/killloop -n $(N)
-.PHONY: kill-loop
+	go run ./tools/killloop -n $(N) -serve bin/cedrun
+# What a long prefix costs that comes back from disk after a restart: MODEL=DIR; as root, or the page cache stays.
+TOKENS ?= 65536
+bench-restore: all
+	go run ./bench/restore -cedrun bin/cedrun -m "$(MODEL)" -tokens $(TOKENS)
+.PHONY: kill-loop bench-restore
 
 # A release tarball; dist-check also builds and runs the program from it, without network.
 dist:

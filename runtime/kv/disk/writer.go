@@ -197,7 +197,7 @@ const (
 // full stops growth for a while.
 func (s *Store) full(err error) {
 	if s.growAfter.IsZero() {
-		s.warn("the disk of %s is full (%v): the KV store stays at %d MB and replaces pages", s.opt.Dir, err, s.bytes>>20)
+		s.warn("the disk of %s is full (%v): the KV store stays at %.1f MB and replaces pages", s.opt.Dir, err, float64(s.bytes)/1e6)
 	}
 	s.stats.WriteErrors++
 	s.growAfter = s.now().Add(fullPause)

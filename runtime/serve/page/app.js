@@ -303,7 +303,7 @@ async function answer() {
       turn.reasoning += d.reasoning_content ?? "";
       for (const t of d.tool_calls ?? []) {
         const one = (turn.calls[t.index] ??= { id: t.id, name: t.function.name, arguments: "" });
-        one.arguments += t.function.arguments;
+        one.arguments += t.function.arguments ?? "";
       }
       turn.finish = c.finish_reason ?? turn.finish;
       if (c.warning) turn.error = `The model wrote a tool call that cannot be read: ${c.warning}`;
@@ -337,7 +337,7 @@ function summary(u, began, first, finish) {
     const rate = took > 100 ? ` at ${n(Math.round((1000 * (u.completion_tokens - 1)) / took))} tok/s` : "";
     parts.push(`first after ${s(first - began)}`, `${n(u.completion_tokens)} out${rate}`);
   }
-  if (finish === "length") parts.push("cut off at the limit");
+  if (finish === "length") parts.push("limit reached");
   return parts.join(" · ");
 }
 

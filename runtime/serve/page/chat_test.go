@@ -65,7 +65,7 @@ func streams(t *testing.T, browser context.Context, s *serving) {
 	if said := strings.Join(strings.Fields(b.text("#spoken")), ""); said != strings.Join(strings.Fields(text), "") {
 		t.Errorf("read out: %q, shown: %q", said, text)
 	}
-	if note := b.text(".foot .note"); !strings.Contains(note, "300 out at ") || !strings.Contains(note, "cut off at the limit") {
+	if note := b.text(".foot .note"); !strings.Contains(note, "300 out at ") || !strings.Contains(note, "limit reached") {
 		t.Errorf("note %q", note)
 	}
 	for _, u := range b.urls {

@@ -65,7 +65,7 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	if err != nil {
 		return nil, err
 	}
-	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.Buffers.KV).Int64("windows", p.Buffers.Windows).Int64("step", p.Buffers.Step).
+	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.Buffers.KV).Int64("windows", p.Buffers.Windows).Int64("snapshots", p.Buffers.Snapshots).Int64("step", p.Buffers.Step).
 		Int("kv_tokens", p.KVTokens).Int64("available", p.Available).Stringer("backend", setup.Backend).Msg("plan, in bytes")
 	if p.Shortage != "" {
 		con.log.Warn().Msg(p.Shortage)

@@ -36,6 +36,7 @@ func planCommand(con *console) *cli.Command {
 				intFlag(groupCompute, "context", 0, 1, "8192, or what the model takes", "room for `N` tokens of prompt and text in every sequence"),
 				intFlag(groupCompute, "batch", 1, 1, "", "`B` sequences at a time"),
 				withDefault(stringFlag(groupCompute, "host-memory", "", "plan for this `SIZE` of free memory: bytes, or with a unit as in 24GiB or 24GB"), "what is free now"),
+				withDefault(stringFlag(groupCompute, "kv-host", "", "and a prefix cache of `SIZE` as serve keeps it: one half for snapshots, the other for pages"), "none"),
 				prefillFlag(model.Replay.String(), "replay"),
 			}, computeFlags(), outputFlags("print one JSON object: model, setup, memory, kernels, disk, prefill, decode")),
 		Action: con.action(0, con.plan),
@@ -102,6 +103,14 @@ func readWish(c *cli.Context) (w *wish, err error) {
 	w.wish = plan.Setup{Context: c.Int("context"), Slots: c.Int("batch")}
 	if w.setup, err = w.wish.Fill(w.config); err != nil {
 		return nil, err
+	}
+	if text := c.String("kv-host"); text != "" {
+		host, err := plan.ParseSize(text)
+		if err != nil {
+			return nil, fmt.Errorf("--kv-host: %w", err)
+		}
+		w.wish.KVTokens, w.wish.Snapshots = w.setup.KVTokens+plan.TokensIn(w.config, host/2), host-host/2
+		w.setup.KVTokens, w.setup.Snapshots = w.wish.KVTokens, w.wish.Snapshots
 	}
 	w.have = plan.Available(os.DirFS("/"))
 	if text := c.String("host-memory"); text != "" {
@@ -205,6 +214,9 @@ func (r *planReport) print(out io.Writer) error {
 	p.line("In memory")
 	p.row("KV cache", m.Buffers.KV, "%d tokens", m.KVTokens)
 	p.row("windows", m.Buffers.Windows, "%d sequences", r.Batch)
+	if m.Buffers.Snapshots > 0 {
+		p.row("snapshots", m.Buffers.Snapshots, "at most")
+	}
 	p.row("step buffers", m.Buffers.Step+m.Buffers.Program, "and the program itself")
 	p.row("dense weights", w.Dense, "mapped; every token reads them")
 	p.row("head", w.Head, "mapped; once per sampled token")

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,6 +22,9 @@ func kvFlags() []cli.Flag {
 		stringFlag(groupCache, "cache", string(job.CacheSnapshot), "begin prompts on what earlier ones left, as `MODE` says: snapshot (with the text of a cold run), replay (runs the last window again: faster, and the text may depend on what was cached) or off"),
 		withDefault(stringFlag(groupCache, "kv-device", "", "`SIZE` of KV pages in the back end's memory, as in 4GiB"), "room for --max-batch x --context"),
 		withDefault(stringFlag(groupCache, "kv-host", "", "`SIZE` of the cache in host memory: one half for snapshots, the other for pages"), "1/16 of free memory, at most 4GiB"),
+		durationFlag(groupCache, "snapshot-time", time.Hour, "", "drop snapshots that were not used for `TIME`; 0 = only when others need the room"),
+		withDefault(stringFlag(groupCache, "kv-disk", "", "keep pages of up to `SIZE` on disk too, for later and for after a restart"), "none; 16GiB with --kv-dir"),
+		withDefault(stringFlag(groupCache, "kv-dir", "", "keep them in `DIR`, which one server uses at a time"), "cedrun/kv in the user's cache directory"),
 	}
 }
 
@@ -50,6 +55,31 @@ func (s *server) readKV(f *engine.Files) error {
 		}
 	}
 	s.setup.KVTokens = tokens + plan.TokensIn(f.Config, host/2)
-	s.setup.Snapshots = int(host - host/2)
+	s.setup.Snapshots, s.setup.SnapshotTTL = int(host-host/2), s.c.Duration("snapshot-time")
+	return s.readDisk()
+}
+
+// readDisk reads where pages are kept on disk.
+func (s *server) readDisk() error {
+	dir, size := s.c.String("kv-dir"), s.c.String("kv-disk")
+	if dir == "" && (size == "" || size == "0") || s.defaults.Cache == job.CacheOff && size == "" {
+		return nil
+	}
+	s.setup.KVDisk = 16 << 30
+	if size != "" {
+		var err error
+		if s.setup.KVDisk, err = plan.ParseSize(size); err != nil {
+			return fmt.Errorf("--kv-disk: %w", err)
+		}
+	}
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return fmt.Errorf("--kv-disk: there is no cache directory for this user (%w): give --kv-dir", err)
+		}
+		dir = filepath.Join(user, "cedrun", "kv")
+	}
+	s.setup.KVDir = dir
+	s.setup.Warn = func(text string) { s.log.Warn().Msg(text) }
 	return nil
 }

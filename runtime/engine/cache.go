@@ -42,6 +42,7 @@ type Reuse struct {
 	Restore Restore
 	Hit     int // prompt tokens whose pages it shares
 	Rerun   int // of them: those that were run again, writing nothing
+	Loaded  int // prompt tokens whose pages were read from disk for it
 	Agreed  int // prompt tokens that the cache knew, usable or not
 	Differs *Difference
 }
@@ -66,11 +67,14 @@ func (e *Engine) adopt(q *run, tokens int) error {
 	if q.OnLogits != nil {
 		most = min(most, q.LogitsFrom) // rows before are not run
 	}
-	m.Cut(most)
 	if i := slices.Index(m.Pages(), kv.NoPage); i >= 0 {
 		m.Cut(i * kv.PageTokens)
 	}
-	x := e.prefix(q, &m)
+	x := e.whole(q, &m)
+	if x == nil {
+		m.Cut(most)
+		x = e.prefix(q, &m)
+	}
 	if x == nil {
 		return nil
 	}
@@ -87,7 +91,8 @@ func (e *Engine) adopt(q *run, tokens int) error {
 		full := len(x.Tokens) / kv.PageTokens
 		err = pool.Release(held[full:])
 		held = held[:full]
-		m.Cut(full * kv.PageTokens)
+		q.logits = nil
+		m.Cut(min(full*kv.PageTokens, most))
 		if x = e.prefix(q, &m); err != nil || x == nil || len(x.Tokens) != full*kv.PageTokens {
 			return errors.Join(err, pool.Release(held))
 		}
@@ -115,6 +120,31 @@ func (e *Engine) adopt(q *run, tokens int) error {
 	return errors.Join(err, pool.Release(held[len(x.Tokens)/kv.PageTokens:]))
 }
 
+// snapshot is an image of a sequence, and, at the end of a prompt, what predicts the first token.
+type snapshot struct {
+	image   *model.Image
+	prefill model.Prefill
+	logits  []float32
+}
+
+// whole is the beginning of a request whose whole prompt has run before: nothing is left to run.
+func (e *Engine) whole(q *run, m *kv.Match) *model.Prefix {
+	n := len(q.Prompt)
+	if m.Exact < n || q.OnLogits != nil && q.LogitsFrom < n-1 {
+		return nil
+	}
+	i := e.tree.Deepest(m, n, time.Now(), func(i *kv.Image) bool {
+		s := i.Value.(*snapshot)
+		return s.logits != nil && s.prefill == q.Prefill
+	})
+	if i == nil {
+		return nil
+	}
+	s := i.Value.(*snapshot)
+	q.logits = s.logits
+	return &model.Prefix{Tokens: q.Prompt, Exact: n, Image: s.image, Whole: true}
+}
+
 // prefix decides how a request begins on a match, which it cuts to what is used; nil means a cold run.
 func (e *Engine) prefix(q *run, m *kv.Match) *model.Prefix {
 	exact := *m
@@ -122,9 +152,9 @@ func (e *Engine) prefix(q *run, m *kv.Match) *model.Prefix {
 	start := e.model.RestartAt(q.Prefill, len(q.Prompt), exact.Tokens)
 	var image *model.Image
 	if i := e.tree.Deepest(&exact, start+1, time.Now(), func(i *kv.Image) bool {
-		return e.model.Continues(i.Value.(*model.Image), q.Prefill, len(q.Prompt))
+		return e.model.Continues(i.Value.(*snapshot).image, q.Prefill, len(q.Prompt))
 	}); i != nil {
-		image, start = i.Value.(*model.Image), i.Pos
+		image, start = i.Value.(*snapshot).image, i.Pos
 	}
 	replay := q.Cache == CacheReplay && m.Tokens >= e.model.ReplayFrom() && m.Tokens-e.model.Config().Window > start
 	if !replay {
@@ -138,8 +168,8 @@ func (e *Engine) prefix(q *run, m *kv.Match) *model.Prefix {
 	return &model.Prefix{Tokens: q.Prompt[:m.Tokens], Exact: m.Exact, Image: image, Replay: replay}
 }
 
-// store leaves what a request has processed by now to later ones.
-func (e *Engine) store(q *run) error {
+// store leaves what a request has processed by now to later ones. logits, if any, predict the next token.
+func (e *Engine) store(q *run, logits []float32) error {
 	seq := q.seq
 	if q.Cache == CacheOff || seq.Pos() == q.stored {
 		return nil
@@ -149,6 +179,7 @@ func (e *Engine) store(q *run) error {
 	}
 	q.stored = seq.Pos()
 	e.tree.Insert(q.Salt, seq.Tokens(), seq.Pages(), seq.Exact())
+	e.spillPages(q, seq.Tokens(), seq.Exact())
 	if e.opt.Snapshots == 0 {
 		return nil
 	}
@@ -157,7 +188,11 @@ func (e *Engine) store(q *run) error {
 		return fmt.Errorf("snapshot of a sequence: %w", err)
 	}
 	if image != nil {
-		e.tree.Keep(q.Salt, seq.Tokens(), image, image.Bytes(), time.Now())
+		s := &snapshot{image: image, prefill: q.Prefill}
+		if seq.Pos() == len(q.Prompt) {
+			s.logits = slices.Clone(logits)
+		}
+		e.tree.Keep(q.Salt, seq.Tokens(), s, image.Bytes()+4*len(s.logits), time.Now())
 	}
 	return nil
 }

@@ -120,31 +120,93 @@ func TestEveryHitLengthInEveryMode(t *testing.T) {
 	}
 }
 
-// The same prompt again is hit but for its last token, which gives the logits; a beginning of what is known is too.
+// The same prompt again yields its text: from its snapshot without running a token, without snapshots by running the last
+// one at least. So does a beginning of what is known.
 func TestAPromptThatIsKnownWhollyYieldsLogits(t *testing.T) {
+	for _, snapshots := range []int{0, 1 << 30} {
+		i := open(t, "base", Setup{Backend: ced.CPU, Context: 512, Slots: 2, Snapshots: snapshots})
+		for _, prefill := range []model.Prefill{model.Exact, model.Cone, model.Replay} {
+			for _, n := range []int{1, 2, 64, 65, 128, 200} {
+				for _, cache := range []Cache{CacheSnapshot, CacheReplay} {
+					r := Request{Prompt: someIDs(i, n, uint64(n)), MaxTokens: 5, Prefill: prefill, Cache: cache, Salt: fmt.Sprint(prefill, cache)}
+					first, again := say(t, i, nil, r), say(t, i, nil, r)
+					c := again.result.Stats.Cache
+					if whole := snapshots > 0; whole && (c.Hit != n || c.Rerun != 0 || again.result.Stats.Reused != n) || !whole && c.Hit != n-1 {
+						t.Errorf("%v, a prompt of %d tokens again: %+v", prefill, n, c)
+					}
+					r.Prompt = first.history()[:n+3] // regenerated from within the text
+					part := say(t, i, nil, r)
+					if c := part.result.Stats.Cache; c.Hit != n+2 {
+						t.Errorf("%v, a beginning of %d tokens: %+v", prefill, n+3, c)
+					}
+					for _, x := range []*turn{again, part} {
+						if x.result.Stats.Cache.Restore == RestoreReplay {
+							continue // TestEveryHitLengthInEveryMode
+						}
+						r.Prompt, r.Cache = x.Prompt, CacheOff
+						cold := say(t, i, nil, r)
+						if why := differ(&x.job, &cold.job); why != "" {
+							t.Errorf("%v, a prompt of %d tokens, %+v: %s", prefill, n, x.result.Stats.Cache, why)
+						}
+						r.Cache = cache
+					}
+				}
+			}
+		}
+	}
+}
+
+// The turn after a text that was generated without running its prompt equals a cold one.
+func TestAConversationGoesOnFromARegeneratedText(t *testing.T) {
 	i := open(t, "base", Setup{Backend: ced.CPU, Context: 512, Slots: 2, Snapshots: 1 << 30})
-	for _, n := range []int{1, 2, 64, 65, 128, 200} {
-		for _, cache := range []Cache{CacheSnapshot, CacheReplay} {
-			prompt := someIDs(i, n, uint64(n))
-			r := Request{Prompt: prompt, MaxTokens: 5, Cache: cache, Salt: fmt.Sprint(cache)}
-			first, again := say(t, i, nil, r), say(t, i, nil, r)
-			if c := again.result.Stats.Cache; c.Hit != n-1 {
-				t.Errorf("a prompt of %d tokens again: %+v", n, c)
+	for _, prefill := range []model.Prefill{model.Exact, model.Cone, model.Replay} {
+		r := Request{Prompt: someIDs(i, 100, 7), MaxTokens: 30, Prefill: prefill, Cache: CacheSnapshot, Salt: prefill.String()}
+		say(t, i, nil, r)
+		r.Sampling = sample.Params{Temperature: 1, TopP: 1, Seed: 99} // another text
+		again := say(t, i, nil, r)
+		for _, more := range []int{1, 40} {
+			next := Request{Prompt: slices.Concat(again.history(), someIDs(i, more, 8)), MaxTokens: 6, Prefill: prefill, Cache: CacheSnapshot, Salt: prefill.String()}
+			got := say(t, i, nil, next)
+			next.Cache = CacheOff
+			want := say(t, i, nil, next)
+			if why := differ(&got.job, &want.job); why != "" {
+				t.Errorf("%v, %d more tokens, %+v: %s", prefill, more, got.result.Stats.Cache, why)
 			}
-			r.Prompt = first.history()[:n+3] // regenerated from within the text
-			part := say(t, i, nil, r)
-			if c := part.result.Stats.Cache; c.Hit != n+2 {
-				t.Errorf("a beginning of %d tokens: %+v", n+3, c)
+		}
+	}
+}
+
+// Texts of one prompt that come together read it once; so do prompts with a long common beginning.
+func TestPromptsThatBeginAlikeAreReadOnce(t *testing.T) {
+	const n, chunk = 400, 40
+	for _, snapshots := range []int{0, 1 << 30} {
+		i := open(t, "base", Setup{Backend: ced.CPU, Context: 512, Chunk: chunk, Slots: 8, Snapshots: snapshots})
+		ids := someIDs(i, n, 3)
+		lone := func(r Request) []int32 {
+			r.Cache = CacheOff
+			j := &job{Request: r}
+			runAll(t, i, []*job{j})
+			return j.tokens
+		}
+		for name, more := range map[string]int{"the same": 0, "alike": 11} {
+			var jobs []*job
+			var want [][]int32
+			for k := range 6 {
+				r := Request{Prompt: ids, MaxTokens: 6, Choice: k, Sampling: sample.Params{Temperature: 1, TopP: 1, Seed: 4}, Prefill: model.Cone, Cache: CacheSnapshot, Salt: name}
+				if more > 0 {
+					r.Prompt = slices.Concat(ids, tail(i, k, more))
+				}
+				jobs, want = append(jobs, &job{Request: r}), append(want, lone(r))
 			}
-			for _, x := range []*turn{again, part} {
-				if x.result.Stats.Cache.Restore == RestoreReplay {
-					continue // TestEveryHitLengthInEveryMode
+			before := i.Counters().Prefill.Tokens
+			runAll(t, i, jobs)
+			for k, j := range jobs {
+				if !slices.Equal(j.tokens, want[k]) {
+					t.Errorf("%s, text %d: %v, alone %v", name, k, j.tokens, want[k])
 				}
-				r.Prompt, r.Cache = x.Prompt, CacheOff
-				if cold := say(t, i, nil, r); differ(&x.job, &cold.job) != "" {
-					t.Errorf("a prompt of %d tokens: %s", n, differ(&x.job, &cold.job))
-				}
-				r.Cache = cache
+			}
+			if ran := int(i.Counters().Prefill.Tokens - before); ran > 2*n {
+				t.Errorf("%s: %d rows for six prompts of %d tokens", name, ran, n+more)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/kv"
+	"cedrun/runtime/kv/disk"
 	"cedrun/runtime/model"
 	"cedrun/runtime/plan"
 	"cedrun/runtime/sample"
@@ -27,7 +28,11 @@ type Options struct {
 	// Slowdown is how many times as long a step may take with prompt rows as without them while sequences decode; prompts
 	// keep some three tenths of the speed that they have alone even so. 0 = prompts always get whole chunks.
 	Slowdown float64
-	Observe  func(Step)
+	// Store, if set, keeps pages of the prefix cache on disk. The engine does not close it.
+	Store *disk.Store
+	// NoStore, if not empty, is why there is no Store though there should be.
+	NoStore string
+	Observe func(Step)
 }
 
 // Step tells an observer what the engine just did. Tokens of the step have been handed out.
@@ -65,6 +70,8 @@ type Engine struct {
 	order            order
 	pace             pace
 	arrived          uint64 // requests
+	placed           int    // requests that got their places
+	tier
 }
 
 // run is a request on its way.
@@ -81,8 +88,17 @@ type run struct {
 	next    int32    // token that the next decode step feeds
 	fed     [1]int32 // where it stands then
 	sampled int
-	forced  int // forced tokens fed
-	stored  int // tokens that the cache has got
+	forced  int         // forced tokens fed
+	stored  int         // tokens that the cache has got
+	names   []disk.Page // of the prompt's pages
+	fetch   *fetch      // while pages are read
+	fetched bool        // it has what there is on disk
+	held    []kv.Page   // that were read for it, until it is placed
+	logits  []float32   // that predict its first token, if nothing of its prompt is run
+	placed  int         // when it got its place, in the order of places
+	leader  *run        // whose prompt begins alike, while it is read up to shared tokens
+	shared  int
+	looked  int // place of the last request that it was compared with
 	stats   Stats
 	admit   time.Time
 	first   time.Time
@@ -96,6 +112,7 @@ func New(m *model.Model, s *ced.Stream, opt Options) *Engine {
 		order: newOrder(), pace: pace{slowdown: opt.Slowdown},
 		forward: func(spans []model.Span) (ced.Addr, int, error) { return m.Forward(spans, nil) },
 	}
+	e.tier.open(opt.Store, m.PageBytes())
 	e.tree.LimitImages(opt.Snapshots, opt.SnapshotTTL)
 	go e.loop()
 	return e
@@ -120,6 +137,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Generation, error) {
 		}
 		q.history = q.sampler.History(r.Prompt)
 	}
+	e.name(q)
 	select {
 	case e.submit <- q:
 		return q.gen, nil
@@ -141,6 +159,8 @@ func (e *Engine) loop() {
 			for _, q := range append(e.running, e.waiting...) {
 				e.end(q, FinishCancelled, ErrClosed)
 			}
+			e.reads.Wait()
+			e.drain()
 			return
 		}
 		if idle {
@@ -152,21 +172,32 @@ func (e *Engine) loop() {
 		e.measure()
 		if len(e.running) > 0 {
 			e.step()
+			e.writeBehind(spillStep)
 			e.began = time.Now()
 			e.measure()
 		}
 	}
 }
 
-// receive takes new requests: all that are there, or, when idle, the next one. False means stop.
+// receive takes new requests and pages that were read: all that are there, or, when there is nothing to run, the next
+// one. False means stop.
 func (e *Engine) receive() bool {
-	idle := len(e.running)+len(e.waiting) == 0
+	idle := len(e.running) == 0 && (len(e.waiting) == 0 || e.fetching())
 	for {
 		if idle {
+			var tick <-chan time.Time
+			if len(e.waiting)+len(e.spill) > 0 {
+				tick = time.After(idleTick)
+			}
 			select {
 			case q := <-e.submit:
 				e.queue(q)
 				idle = false
+			case p := <-e.parts:
+				idle = !e.arrive(p)
+			case <-tick:
+				e.writeBehind(spillIdle)
+				idle = len(e.waiting) == 0 // one may have been cancelled
 			case <-e.stop:
 				return false
 			}
@@ -175,6 +206,8 @@ func (e *Engine) receive() bool {
 		select {
 		case q := <-e.submit:
 			e.queue(q)
+		case p := <-e.parts:
+			e.arrive(p)
 		case <-e.stop:
 			return false
 		default:
@@ -211,19 +244,44 @@ func (e *Engine) admit() {
 			n++
 			continue
 		}
+		if e.follows(q) {
+			n++
+			continue
+		}
+		wait, err := e.fetch(q)
+		if wait {
+			n++
+			continue
+		}
 		tokens := len(q.Prompt) + len(q.Forced) + q.MaxTokens
-		if tokens > e.available() && len(e.running) > 0 {
-			return
+		if tokens-len(q.held)*kv.PageTokens > e.available() && err == nil {
+			if len(e.running) > 0 || e.fetching() {
+				return
+			}
+			err = e.letGoOthers(q)
 		}
 		e.waiting = slices.Delete(e.waiting, n, n+1)
-		if err := e.place(q, tokens); err != nil {
+		if err == nil {
+			err = e.place(q, tokens)
+		}
+		if err = errors.Join(err, e.letGo(q)); err != nil {
 			e.end(q, FinishError, err)
 			continue
 		}
 		q.admit = time.Now()
+		e.placed++
+		q.placed = e.placed
 		e.meter.admit(q)
 		if q.OnAdmit != nil {
 			q.OnAdmit(q.stats.Cache)
+		}
+		if q.logits != nil {
+			if err := e.begin(q); err != nil {
+				e.end(q, FinishError, err)
+			}
+			if q.seq == nil { // the first token ended it
+				continue
+			}
 		}
 		e.running = append(e.running, q)
 		e.order.serve(q.Owner, len(q.Prompt)-q.seq.Pos())
@@ -235,7 +293,7 @@ func (e *Engine) admit() {
 // end finishes a request and returns what it held.
 func (e *Engine) end(q *run, f Finish, err error) {
 	e.order.leave(q.Owner)
-	if rerr := e.leave(q, f != FinishError); rerr != nil && err == nil {
+	if rerr := errors.Join(e.letGo(q), e.leave(q, f != FinishError)); rerr != nil && err == nil {
 		f, err = FinishError, rerr
 	}
 	if !q.first.IsZero() {
@@ -382,11 +440,32 @@ func (e *Engine) advance(q *run, rows int, logits ced.Addr) error {
 	}
 	if q.first.IsZero() {
 		q.first = time.Now()
-		if err := e.store(q); err != nil {
+		row := e.row
+		if rows == 0 {
+			row = nil
+		}
+		if err := e.store(q, row); err != nil {
 			return err
 		}
 	}
 	return e.choose(q, end)
+}
+
+// begin gives a request whose prompt has run before its first token.
+func (e *Engine) begin(q *run) error {
+	copy(e.row, q.logits)
+	q.logits = nil
+	n := len(q.Prompt)
+	if q.OnLogits != nil {
+		if err := q.OnLogits(n-1, e.row); err != nil {
+			return err
+		}
+	}
+	q.stats.PromptTokens, q.stored, q.first = n, n, time.Now()
+	if q.OnPrefill != nil {
+		q.OnPrefill(n, n)
+	}
+	return e.choose(q, n)
 }
 
 // choose picks the token at position pos from e.row, or the next forced one.

@@ -15,6 +15,7 @@ import (
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
 	"cedrun/runtime/engram"
+	"cedrun/runtime/kv/disk"
 	"cedrun/runtime/model"
 	"cedrun/runtime/plan"
 	"cedrun/runtime/prompt"
@@ -88,6 +89,11 @@ type Setup struct {
 	Snapshots   int
 	SnapshotTTL time.Duration
 	Slowdown    float64 // Options.Slowdown
+	// KVDir, if not empty, is where up to KVDisk bytes of pages of the prefix cache are kept. Trouble with it never keeps the
+	// engine from running; Warn is told.
+	KVDir  string
+	KVDisk int64
+	Warn   func(string)
 	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
@@ -241,6 +247,8 @@ type Instance struct {
 	SelfTest SelfTest
 	stream   *ced.Stream
 	model    *model.Model
+	store    *disk.Store
+	noStore  string // why there is none
 }
 
 // Open opens a checkpoint and starts an engine on it.
@@ -298,7 +306,8 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 		}
 	}
 	s.SetTrace(setup.Trace)
-	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe, Snapshots: setup.Snapshots, SnapshotTTL: setup.SnapshotTTL, Slowdown: setup.Slowdown})
+	i.openStore()
+	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe, Snapshots: setup.Snapshots, SnapshotTTL: setup.SnapshotTTL, Slowdown: setup.Slowdown, Store: i.store, NoStore: i.noStore})
 	return i, nil
 }
 
@@ -308,7 +317,8 @@ func (i *Instance) Threads() int { return i.stream.Threads() }
 // Close ends the engine and frees everything.
 func (i *Instance) Close() error {
 	i.Engine.Close()
+	err := i.store.Close()
 	i.model.Close()
 	i.stream.Close()
-	return i.Files.Close()
+	return errors.Join(err, i.Files.Close())
 }

@@ -96,7 +96,7 @@ func (e *Engine) available() int {
 func (e *Engine) leave(q *run, keep bool) error {
 	var err error
 	if keep && q.seq != nil {
-		err = e.store(q)
+		err = e.store(q, nil)
 	}
 	seq := q.seq
 	q.seq = nil

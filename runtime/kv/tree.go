@@ -316,6 +316,14 @@ func (t *Tree) Drop(id NodeID) {
 	}
 }
 
+// Page is a node's page; NoPage if it has none or is not there any more.
+func (t *Tree) Page(id NodeID) Page {
+	if n := t.byID[id]; n != nil {
+		return n.page
+	}
+	return NoPage
+}
+
 // Refill gives a node, if it is still there and lacks one, a page, of which the tree takes a reference.
 func (t *Tree) Refill(id NodeID, page Page) {
 	if n := t.byID[id]; n != nil && n.page == NoPage {

@@ -119,6 +119,9 @@ type Prefix struct {
 	// else as many as it takes to have the bits of a new sequence.
 	Image  *Image
 	Replay bool
+	// Whole says that Tokens are the whole prompt, after which, in the same mode, the image was saved: the next token fed is
+	// the first that was generated.
+	Whole bool
 }
 
 // ReplayFrom is the shortest prefix that can be replayed.
@@ -137,12 +140,18 @@ func (m *Model) RestartAt(mode Prefill, prompt, hit int) int {
 func (m *Model) Adopt(mode Prefill, prompt int, x Prefix) (*Sequence, error) {
 	hit, i := len(x.Tokens), x.Image
 	full := hit / kv.PageTokens
-	if hit == 0 || hit >= prompt || len(x.Pages) != kv.PagesFor(hit) {
+	if hit == 0 || hit >= prompt && !x.Whole || len(x.Pages) != kv.PagesFor(hit) {
 		return nil, fmt.Errorf("prefix of %d tokens in %d pages before a prompt of %d", hit, len(x.Pages), prompt)
 	}
 	p := planAfter(m.cfg, mode, prompt, hit)
 	start := p.Enter[0]
 	switch {
+	case x.Whole:
+		if i == nil || i.pos != hit || hit != prompt {
+			return nil, fmt.Errorf("no image at the end of a prompt of %d tokens", prompt)
+		}
+		p, start = NewPlan(m.cfg, mode, prompt), hit
+		copy(p.Window, i.window)
 	case i != nil:
 		var ok bool
 		if p, ok = m.planFrom(i, mode, prompt); !ok || i.pos > hit {
@@ -172,14 +181,14 @@ func (m *Model) Adopt(mode Prefill, prompt int, x Prefix) (*Sequence, error) {
 	}
 	q.slot = m.freeSlots[len(m.freeSlots)-1]
 	m.freeSlots = m.freeSlots[:len(m.freeSlots)-1]
-	if err := m.settle(q, p, mode, i); err != nil {
+	if err := m.settle(q, p, mode, i, x.Whole); err != nil {
 		return nil, err
 	}
 	return q, nil
 }
 
 // settle writes a sequence's page table and windows.
-func (m *Model) settle(q *Sequence, p Plan, mode Prefill, i *Image) error {
+func (m *Model) settle(q *Sequence, p Plan, mode Prefill, i *Image, whole bool) error {
 	if err := m.s.Upload(m.pageTable+ced.Addr(4*q.slot*m.maxPages()), bytesOf(q.pages)); err != nil {
 		return err
 	}
@@ -192,7 +201,7 @@ func (m *Model) settle(q *Sequence, p Plan, mode Prefill, i *Image) error {
 	} else {
 		q.streams = i.streams
 	}
-	if tail := p.Query[src]; mode == Replay && tail < i.pos && src+1 < len(p.Query) {
+	if tail := p.Query[src]; mode == Replay && !whole && tail < i.pos && src+1 < len(p.Query) {
 		q.tail, q.tailEnd = tail, i.pos
 	}
 	for k, part := range m.parts(q.slot) {
@@ -204,3 +213,12 @@ func (m *Model) settle(q *Sequence, p Plan, mode Prefill, i *Image) error {
 }
 
 func (m *Model) page(p kv.Page) ced.Addr { return m.pages + ced.Addr(int(p)*m.layout.PageBytes) }
+
+// PageBytes is the size of a page.
+func (m *Model) PageBytes() int { return m.layout.PageBytes }
+
+// ReadPage copies a page's rows to dst, WritePage those of src to a page, which no step reads; both have PageBytes.
+func (m *Model) ReadPage(p kv.Page, dst []byte) error { return m.s.Download(dst, m.page(p)) }
+
+// WritePage is the opposite of ReadPage.
+func (m *Model) WritePage(p kv.Page, src []byte) error { return m.s.Upload(m.page(p), src) }

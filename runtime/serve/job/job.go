@@ -370,6 +370,7 @@ func (r *Runner) record(j *Job, e *End, res engine.Result, took time.Duration) {
 		}
 		r.m.restored.Add(1, way)
 		r.m.rerun.Add(float64(x.Rerun))
+		r.m.loaded.Add(float64(x.Loaded))
 	}
 	finish := string(e.Reason)
 	if e.Err != nil {

@@ -1,12 +1,15 @@
 package job
 
-import "cedrun/runtime/serve/metrics"
+import (
+	"cedrun/runtime/kv/disk"
+	"cedrun/runtime/serve/metrics"
+)
 
 // meters are the metrics of what a Runner does.
 type meters struct {
 	queued, first, between, whole                                       metrics.Histogram
 	prompt, cached, written, reasoning, ended, refused, prefill, decode metrics.Counter
-	restored, rerun                                                     metrics.Counter
+	restored, rerun, loaded                                             metrics.Counter
 }
 
 var (
@@ -24,6 +27,7 @@ func newMeters(s *metrics.Set) meters {
 		cached:    s.Counter("cedrun_cached_tokens_total", "Prompt tokens whose global KV was in the cache."),
 		restored:  s.Counter("cedrun_cache_restores_total", "Texts by what they began on: none, snapshot, rows or replay.", "restore"),
 		rerun:     s.Counter("cedrun_cache_replayed_tokens_total", "Cached prompt tokens that were run again to fill windows."),
+		loaded:    s.Counter("cedrun_cache_disk_tokens_total", "Cached prompt tokens whose pages were read from disk."),
 		written:   s.Counter("cedrun_generated_tokens_total", "Tokens written."),
 		reasoning: s.Counter("cedrun_reasoning_tokens_total", "Tokens written that are reasoning."),
 		ended:     s.Counter("cedrun_generations_total", "Texts ended, by reason.", "finish"),
@@ -50,7 +54,10 @@ func (r *Runner) gauges(s *metrics.Set) {
 	})
 	s.Gauges("cedrun_kv_pages", "Pages of the prefix cache, by tier.", "tier", map[string]func() float64{
 		"backend": func() float64 { return float64(r.engine.Load().CachePages) },
+		"host":    func() float64 { return 0 }, // the CPU back end's memory is the host's
+		"disk":    func() float64 { return float64(r.engine.Load().Disk.Pages) },
 	})
+	r.diskGauges(s)
 	s.Gauge("cedrun_kv_held_tokens", "Tokens of pages that running texts hold; 0 when none runs.", func() float64 {
 		l := r.engine.Load()
 		return float64(l.KVInUse - l.KVCached)
@@ -60,4 +67,37 @@ func (r *Runner) gauges(s *metrics.Set) {
 	s.Gauge("cedrun_snapshot_bytes", "Bytes of snapshots.", func() float64 { return float64(r.engine.Load().SnapshotBytes) })
 	s.Total("cedrun_cache_evictions_total", "Pages that the prefix cache gave up for others.", func() float64 { return float64(r.engine.Load().Evictions) })
 	s.Total("cedrun_snapshot_evictions_total", "Snapshots dropped for others or for their age.", func() float64 { return float64(r.engine.Load().SnapshotEvictions) })
+}
+
+// diskGauges shows the state of the pages on disk.
+func (r *Runner) diskGauges(s *metrics.Set) {
+	state := func(is disk.State) func() float64 {
+		return func() float64 {
+			if r.engine.Load().Disk.State == is {
+				return 1
+			}
+			return 0
+		}
+	}
+	s.Gauges("cedrun_kv_disk_state", "1 for what the disk tier does: on, full (writes in place of its pages), paused (reads only) or off.", "state", map[string]func() float64{
+		"on": state(disk.StateOn), "full": state(disk.StateFull), "paused": state(disk.StatePaused), "off": state(disk.StateOff),
+	})
+	s.Gauge("cedrun_kv_disk_bytes", "Bytes of the files of the disk tier.", func() float64 { return float64(r.engine.Load().Disk.Bytes) })
+	s.Gauge("cedrun_kv_disk_queue", "Pages that wait to be written.", func() float64 {
+		l := r.engine.Load()
+		return float64(l.Disk.Queued + l.Spilling)
+	})
+	s.Gauge("cedrun_requests_fetching", "Waiting texts whose pages are being read from disk.", func() float64 { return float64(r.engine.Load().Fetching) })
+	count := func(of func(*disk.Stats) int64) func() float64 {
+		return func() float64 {
+			d := r.engine.Load().Disk
+			return float64(of(&d))
+		}
+	}
+	s.Totals("cedrun_kv_disk_pages_total", "Pages of the disk tier by what happened to them.", "event", map[string]func() float64{
+		"written": count(func(d *disk.Stats) int64 { return d.Written }), "read": count(func(d *disk.Stats) int64 { return d.Reads }),
+		"dropped": count(func(d *disk.Stats) int64 { return d.Dropped }), "evicted": count(func(d *disk.Stats) int64 { return d.Evicted }),
+		"corrupt": count(func(d *disk.Stats) int64 { return d.Corrupt }),
+		"failed":  count(func(d *disk.Stats) int64 { return d.ReadErrors + d.WriteErrors }),
+	})
 }

@@ -13,6 +13,7 @@ type Reuse struct {
 	Prompt   int    `json:"prompt_tokens"`
 	Hit      int    `json:"hit_tokens"`
 	Replayed int    `json:"replayed_tokens"` // of the hit: run again to fill windows
+	Loaded   int    `json:"disk_tokens"`     // read from disk for it
 	// Agreed are the prompt tokens that the cache knew, usable or not; Difference is what follows them, if the cache goes
 	// on with something else.
 	Agreed     int         `json:"agreed_tokens"`
@@ -36,7 +37,7 @@ func (j *Job) Debug(asked bool) *Debug {
 	for _, c := range j.choices {
 		x := Reuse{
 			Choice: c.index, Mode: j.spec.Cache, Restore: "none", Prompt: len(c.prompt),
-			Hit: c.reuse.Hit, Replayed: c.reuse.Rerun, Agreed: c.reuse.Agreed,
+			Hit: c.reuse.Hit, Replayed: c.reuse.Rerun, Loaded: c.reuse.Loaded, Agreed: c.reuse.Agreed,
 		}
 		if c.reuse.Restore != "" {
 			x.Restore = string(c.reuse.Restore)

@@ -96,7 +96,16 @@ func (s *Set) Gauge(name, help string, value func() float64) {
 
 // Gauges makes a gauge with a series for each value of a label, asked for when it is written.
 func (s *Set) Gauges(name, help, label string, values map[string]func() float64) {
-	f := &family{name: name, help: help, kind: "gauge", gauges: map[string]func() float64{}}
+	s.asked("gauge", name, help, label, values)
+}
+
+// Totals makes a counter that somebody else counts, with a series for each value of a label.
+func (s *Set) Totals(name, help, label string, values map[string]func() float64) {
+	s.asked("counter", name, help, label, values)
+}
+
+func (s *Set) asked(kind, name, help, label string, values map[string]func() float64) {
+	f := &family{name: name, help: help, kind: kind, gauges: map[string]func() float64{}}
 	for v, value := range values {
 		f.gauges[label+`="`+escape(v)+`"`] = value
 	}

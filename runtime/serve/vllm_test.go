@@ -55,7 +55,7 @@ func scalar(t *testing.T, families map[string]*dto.MetricFamily, name string, ki
 }
 
 func TestGatewaysFindTheNamesOfVLLM(t *testing.T) {
-	s := start(t, setup{options: serve.Options{VLLMNames: true}})
+	s := start(t, setup{engine: newEngine(t), options: serve.Options{VLLMNames: true}})
 	const prompt = "And Moses said unto the people, and unto all the children of Israel"
 	for range 2 {
 		s.must("/v1/completions", object{"prompt": prompt, "max_tokens": 6, "temperature": 0, "ignore_eos": true})
@@ -72,7 +72,7 @@ func TestGatewaysFindTheNamesOfVLLM(t *testing.T) {
 		t.Errorf("%v tokens written", v)
 	}
 	queries, hits := scalar(t, got, "vllm:prefix_cache_queries_total", dto.MetricType_COUNTER), scalar(t, got, "vllm:prefix_cache_hits_total", dto.MetricType_COUNTER)
-	if queries == 0 || math.Mod(queries, 2) != 0 || hits == 0 || hits > queries/2 {
+	if queries == 0 || math.Mod(queries, 2) != 0 || hits != queries/2 { // the second time all of it
 		t.Errorf("%v of %v prompt tokens were cached", hits, queries)
 	}
 	if v := scalar(t, got, "vllm:prompt_tokens_total", dto.MetricType_COUNTER); v != queries {

@@ -85,7 +85,7 @@ func TestProfileAttachesToAServer(t *testing.T) {
 		got <- cedrunIn(context.Background(), "", "profile", "--attach", "--seconds", "2", "--json", "--trace", filepath.Join(dir, "t.json"), "--roofline", plot, pid)
 	}()
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
-		if status, _ := s.post(t, http.DefaultClient, "/v1/completions", `{"model":"cedrun-demo","prompt":"Once upon a time","max_tokens":20}`); status != http.StatusOK {
+		if status, _ := s.post(t, http.DefaultClient, "/v1/completions", `{"model":"cedrun-demo","prompt":"Once upon a time","max_tokens":20,"cache":"off"}`); status != http.StatusOK {
 			t.Fatalf("status %d", status)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -56,10 +57,16 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := start(*program, flag.Args()...)
+	dir, err := os.MkdirTemp("", "soak")
 	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(dir)
+	s, err := start(*program, dir, flag.Args()...)
+	if err != nil {
+		return err
+	}
+	p.Kept = s.kept
 	r, err := soak(ctx, s.url, p)
 	if serr := s.end(); err == nil {
 		err = serr
@@ -86,13 +93,17 @@ func run() error {
 type server struct {
 	cmd  *exec.Cmd
 	url  string
+	dir  string // of pages on disk
 	errs strings.Builder
 }
 
-// start starts the demo model on a free port, with caches that are soon full.
-func start(program string, args ...string) (*server, error) {
-	s := &server{}
-	s.cmd = exec.Command(program, append([]string{"serve", "--port", "0", "--context", "1024", "--max-batch", "8", "--max-queue", "48", "--kv-host", "32MiB", "--log-level", "warn"}, args...)...)
+// start starts the demo model on a free port, with caches in memory and on disk that are soon full.
+func start(program, dir string, args ...string) (*server, error) {
+	s := &server{dir: dir}
+	s.cmd = exec.Command(program, append([]string{
+		"serve", "--port", "0", "--context", "1024", "--max-batch", "8", "--max-queue", "48", "--log-level", "warn",
+		"--kv-host", "32MiB", "--kv-dir", dir, "--kv-disk", "64MiB",
+	}, args...)...)
 	s.cmd.Stderr = &s.errs
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -107,6 +118,12 @@ func start(program string, args ...string) (*server, error) {
 	}
 	s.url = strings.TrimSpace(line)
 	return s, nil
+}
+
+// kept counts the files of pages, which the server keeps open.
+func (s *server) kept() int {
+	names, _ := filepath.Glob(filepath.Join(s.dir, "*.kv"))
+	return len(names)
 }
 
 // end ends the server as an operator does; it must have had nothing to warn of.

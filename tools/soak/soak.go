@@ -18,6 +18,7 @@ type plan struct {
 	For      time.Duration // after the lone runs
 	Seed     uint64
 	Every    time.Duration // samples
+	Kept     func() int    // files that the server's cache keeps open by design; nil = none
 	Log      func(format string, args ...any)
 }
 
@@ -113,6 +114,7 @@ func soak(ctx context.Context, url string, p plan) (*report, error) {
 	s.http.CloseIdleConnections()
 	w := newWatcher(url)
 	defer w.http.CloseIdleConnections()
+	w.kept = p.Kept
 	before, err := w.settled()
 	if err != nil {
 		return nil, err

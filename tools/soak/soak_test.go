@@ -21,11 +21,11 @@ func TestManyClientsComeAndGo(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, "cedrun/cmd/cedrun").CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v\n%s", err, out)
 	}
-	s, err := start(program)
+	s, err := start(program, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := soak(t.Context(), s.url, plan{Requests: 44, Together: 64, Sessions: 4, Leaving: 0.25, For: 4 * time.Second, Seed: 2, Every: 100 * time.Millisecond, Log: t.Logf})
+	r, err := soak(t.Context(), s.url, plan{Requests: 44, Together: 64, Sessions: 4, Leaving: 0.25, For: 4 * time.Second, Seed: 2, Every: 100 * time.Millisecond, Kept: s.kept, Log: t.Logf})
 	if err := errors.Join(err, s.end()); err != nil {
 		t.Fatal(err)
 	}

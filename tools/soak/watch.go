@@ -28,6 +28,7 @@ type watcher struct {
 	at      []time.Time
 	samples []state
 	failed  []string
+	kept    func() int // open files that are not counted
 }
 
 func newWatcher(url string) *watcher {
@@ -67,6 +68,9 @@ func (w *watcher) state() (s state, err error) {
 		if *to, err = value(text, name); err != nil {
 			return s, err
 		}
+	}
+	if w.kept != nil {
+		s.files -= float64(w.kept())
 	}
 	return s, nil
 }

@@ -294,6 +294,9 @@ func (s *server) load() (*engine.Instance, error) {
 	m.Names = s.names(f)
 	m.Tokenizer, m.BOS, m.EOS, m.Banned = f.Tokenizer, int32(f.Config.BOS), int32(f.Config.EOS), f.Banned()
 	m.Context, m.Created, m.Degraded = s.setup.Context, began, degraded(inst)
+	for _, what := range m.Degraded {
+		s.log.Warn().Str("without", what).Msg("the model is served without a feature that its config or this build would have")
+	}
 	m.Scoring = inst.Setup.Outputs >= inst.Setup.Chunk+inst.Setup.Slots
 	sum := sha256.Sum256(fmt.Append(nil, version(), f.Source.Name(), f.Report, s.setup.Backend, m.Prefill))
 	m.Fingerprint = fmt.Sprintf("fp_%x", sum[:5])

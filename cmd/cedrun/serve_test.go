@@ -161,6 +161,46 @@ func TestServeWarnsWhenAnyoneMayCall(t *testing.T) {
 	}
 }
 
+// What a checkpoint leaves out is a feature that is missing by name, in the list of models and in the log.
+func TestServeNamesWhatACheckpointLeavesOut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "partial")
+	if err := os.CopyFS(dir, os.DirFS("../../testdata/demo")); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drafts := `"num_nextn_predict_layers": 1,
+  "dspark_block_size": 5, "dspark_noise_token_id": 3, "dspark_target_layer_ids": [3, 4, 5],
+  "dspark_markov_rank": 32, "dspark_n_routed_experts": 4, "dspark_num_experts_per_tok": 2`
+	data = bytes.Replace(data, []byte(`"num_nextn_predict_layers": 0`), []byte(drafts), 1)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serveDemo(t, "-m", dir)
+	resp, err := http.Get(s.url + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var o struct {
+		Data []struct{ Degraded []string }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&o); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Data) != 1 || len(o.Data[0].Degraded) != 1 || !strings.HasPrefix(o.Data[0].Degraded[0], "draft (all ") {
+		t.Errorf("models: %+v", o)
+	}
+	if log := s.errs.String(); !strings.Contains(log, `"without":"draft (all `) {
+		t.Errorf("log: %s", log)
+	}
+	if code, o := s.post(t, http.DefaultClient, "/v1/completions", `{"prompt":"In the beginning","max_tokens":2}`); code != 200 {
+		t.Errorf("status %d: %v", code, o)
+	}
+}
+
 func TestServeRefusesBadFlags(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, []byte("# none\n"), 0o600); err != nil {

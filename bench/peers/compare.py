@@ -241,6 +241,7 @@ def main():
     p.add_argument("--chunk", type=int, default=512, help="cedrun's prefill tokens of a step (%(default)s)")
     p.add_argument("--peer", help="ftllm's settings, THREADS/EXPERT_DEVICE/DTYPE with commas between (N/cpu/float16,N-1/cpu/float16,N-1/numa/bfloat16)")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--streams", metavar="N,...", help="throughput of so many prompts at once instead")
     p.add_argument("--no-check", action="store_true", help="do not compare logits")
     p.add_argument("--json", metavar="FILE", help="write the figures to FILE, too")
     p.add_argument("--cedside", required=True, help=argparse.SUPPRESS)
@@ -249,11 +250,16 @@ def main():
     args = p.parse_args()
     if min(args.threads, args.prompt, args.runs) < 1 or args.decode < 2:
         p.error("threads, prompt and runs are 1 or more, decode 2 or more: the first token belongs to prefill")
+    if args.streams and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", args.streams):
+        p.error(f"--streams {args.streams}: use numbers from 1 on, with commas between")
+    sys.modules["compare"] = sys.modules[__name__]  # batch imports this file
+    import batch
+    what = batch if args.streams else sys.modules[__name__]
     try:
-        result = run(args)
+        result = what.run(args)
     except (SideError, OSError) as e:
         sys.exit(f"bench/peers: {e}")
-    show(result)
+    what.show(result)
     if args.json:
         with open(args.json, "w") as f:
             json.dump(result, f, indent=1)

@@ -76,7 +76,7 @@ def load(path, args):
     line = ["--path", path, "--dtype", args.dtype, "--device", args.device,
             "--moe_device", args.moe_device,
             "--cuda_shared_expert", "false", "--cache_history", "false", "-t", str(args.threads),
-            "--max_batch", "1", "--tokens", str(args.context)]
+            "--max_batch", str(args.streams), "--tokens", str(args.context * args.streams)]
     if args.prefill == "replay":
         line.append("--fast_prefill")
     return make_normal_llm_model(make_normal_parser("bench/peers").parse_args(line))
@@ -110,6 +110,32 @@ def serve(llm, model, vocabulary, q):
     return {"first": first, "rest": rest, "tokens": tokens}
 
 
+def serve_batch(llm, model, q):
+    """All prompts at once; the library decides how it batches them."""
+    n = len(q["batch"])
+    firsts, lasts, tokens = [0.0] * n, [0.0] * n, [[] for _ in range(n)]
+    begin = time.perf_counter()
+    handles = [llm.fastllm_lib.launch_response_llm_model(
+        model.model, len(ids), (ctypes.c_int * len(ids))(*ids), q["decode"], q["decode"],
+        False, 1.0, 1, 1.0, 1.0, False, 0, None) for ids in q["batch"]]
+    left = set(range(n))
+    while left:
+        idle = True
+        for i in sorted(left):
+            while llm.fastllm_lib.can_fetch_response_llm_model(model.model, handles[i]):
+                idle = False
+                token = llm.fastllm_lib.fetch_response_llm_model(model.model, handles[i])
+                if token < 0:
+                    left.discard(i)
+                    break
+                lasts[i] = time.perf_counter() - begin
+                firsts[i] = firsts[i] or lasts[i]
+                tokens[i].append(token)
+        if idle:
+            time.sleep(0.001)
+    return {"firsts": firsts, "lasts": lasts, "tokens": tokens}
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--model", required=True)
@@ -119,6 +145,7 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--moe-device", default="cpu")
     p.add_argument("--dtype", default="auto")
+    p.add_argument("--streams", type=int, default=1)
     args = p.parse_args()
     with tempfile.TemporaryDirectory(prefix="peers-") as directory:
         vocabulary = linked(args.model, directory)
@@ -126,7 +153,8 @@ def main():
         from ftllm import llm
         answer({"ready": True, "threads": args.threads, "version": importlib.metadata.version("ftllm")})
         for line in requests:
-            answer(serve(llm, model, vocabulary, json.loads(line)))
+            q = json.loads(line)
+            answer(serve_batch(llm, model, q) if "batch" in q else serve(llm, model, vocabulary, q))
     answers.flush()
 
 

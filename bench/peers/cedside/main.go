@@ -3,9 +3,11 @@
 //	{"ids": [..], "decode": 64}                        -> {"first": s, "rest": s, "tokens": [..]}
 //	{"ids": [..], "forced": [..], "logits": "FILE"}    -> the same; FILE gets f32 rows, one after each of the ids' last
 //	                                                      and the forced tokens
+//	{"batch": [[..], ..], "decode": 64}                -> {"firsts": [s, ..], "lasts": [s, ..], "tokens": [[..], ..]}
 //
-// Texts never end early: the end-of-text token is not sampled. "first" is the time from submitting to the first token, "rest" from there to the last one. ftllm_side.py answers the
-// same lines by the same stopwatch.
+// Texts never end early: the end-of-text token is not sampled. "first" is the time from submitting to the first token,
+// "rest" from there to the last one; of a batch, both count from submitting all of it. ftllm_side.py answers the same
+// lines by the same stopwatch.
 package main
 
 import (
@@ -19,6 +21,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"sync"
 	"time"
 
 	ced "cedrun/cuda"
@@ -32,12 +35,20 @@ type request struct {
 	Decode int     `json:"decode"`
 	Forced []int32 `json:"forced"`
 	Logits string  `json:"logits"`
+
+	Batch [][]int32 `json:"batch"`
 }
 
 type answer struct {
 	First  float64 `json:"first"`
 	Rest   float64 `json:"rest"`
 	Tokens []int32 `json:"tokens"`
+}
+
+type batchAnswer struct {
+	Firsts []float64 `json:"firsts"`
+	Lasts  []float64 `json:"lasts"`
+	Tokens [][]int32 `json:"tokens"`
 }
 
 func main() {
@@ -53,13 +64,14 @@ func run() (err error) {
 	longest := flag.Int("context", 4096, "tokens of the longest request")
 	chunk := flag.Int("chunk", 512, "prefill tokens of a step")
 	prefill := flag.String("prefill", model.Exact.String(), "exact, cone or replay")
+	streams := flag.Int("streams", 1, "requests at a time")
 	flag.Parse()
 	mode, err := model.ParsePrefill(*prefill)
 	if err != nil {
 		return err
 	}
 	inst, err := engine.Open(engine.Source{Dir: *dir}, engine.Setup{
-		Backend: ced.CPU, Threads: *threads, Context: *longest, Chunk: *chunk,
+		Backend: ced.CPU, Threads: *threads, Context: *longest, Chunk: *chunk, Slots: *streams,
 	})
 	if err != nil {
 		return err
@@ -78,7 +90,12 @@ func run() (err error) {
 		} else if err != nil {
 			return fmt.Errorf("read a request: %w", err)
 		}
-		a, err := serve(inst, q, mode)
+		var a any
+		if q.Batch != nil {
+			a, err = serveBatch(inst, q, mode)
+		} else {
+			a, err = serve(inst, q, mode)
+		}
 		if err != nil {
 			return err
 		}
@@ -88,11 +105,47 @@ func run() (err error) {
 	}
 }
 
-func serve(inst *engine.Instance, q request, mode model.Prefill) (answer, error) {
-	req := engine.Request{
-		Prompt: q.IDs, Forced: q.Forced, MaxTokens: q.Decode, Prefill: mode,
-		Sampling: sample.Params{TopP: 1, Banned: []int{inst.Config.EOS}}, LogitsFrom: len(q.IDs) - 1, // greedy
+// greedy is a request whose text does not end early.
+func greedy(inst *engine.Instance, ids []int32, q request, mode model.Prefill) engine.Request {
+	return engine.Request{
+		Prompt: ids, Forced: q.Forced, MaxTokens: q.Decode, Prefill: mode,
+		Sampling: sample.Params{TopP: 1, Banned: []int{inst.Config.EOS}}, LogitsFrom: len(ids) - 1,
 	}
+}
+
+func serveBatch(inst *engine.Instance, q request, mode model.Prefill) (batchAnswer, error) {
+	n := len(q.Batch)
+	a := batchAnswer{make([]float64, n), make([]float64, n), make([][]int32, n)}
+	errs := make([]error, n)
+	var readers sync.WaitGroup
+	begin := time.Now()
+	for i, ids := range q.Batch {
+		readers.Go(func() {
+			g, err := inst.Submit(context.Background(), greedy(inst, ids, q, mode))
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			for {
+				t, ok := g.Next(context.Background())
+				if !ok {
+					break
+				}
+				a.Lasts[i] = time.Since(begin).Seconds()
+				if len(a.Tokens[i]) == 0 {
+					a.Firsts[i] = a.Lasts[i]
+				}
+				a.Tokens[i] = append(a.Tokens[i], t.ID)
+			}
+			errs[i] = g.Result().Err
+		})
+	}
+	readers.Wait()
+	return a, errors.Join(errs...)
+}
+
+func serve(inst *engine.Instance, q request, mode model.Prefill) (answer, error) {
+	req := greedy(inst, q.IDs, q, mode)
 	var rows *bufio.Writer
 	if q.Logits != "" {
 		file, err := os.Create(q.Logits)

@@ -16,7 +16,7 @@ type Counters struct {
 
 	Requests, PromptTokens uint64 // admitted
 	Hits, HitTokens        uint64 // requests that began on the cache or a session, and the tokens they found there
-	Replayed               uint64 // of the tokens found: run again, to fill the windows
+	Replayed, Loaded       uint64 // of the tokens found: run again, to fill the windows; read from disk
 	Prompt                 int    // tokens of the last prompt that was admitted
 	Mode                   model.Prefill
 	Model                  model.Use
@@ -46,10 +46,10 @@ func (p *phaseMeter) count() PhaseCount {
 }
 
 type meter struct {
-	prefill, decode                              phaseMeter
-	batch, depth                                 atomic.Int64
-	requests, prompts, hits, hitTokens, replayed atomic.Uint64
-	prompt, mode                                 atomic.Int64
+	prefill, decode                                      phaseMeter
+	batch, depth                                         atomic.Int64
+	requests, prompts, hits, hitTokens, replayed, loaded atomic.Uint64
+	prompt, mode                                         atomic.Int64
 }
 
 // step counts a batch that has run.
@@ -70,6 +70,7 @@ func (m *meter) admit(q *run) {
 		m.hits.Add(1)
 		m.hitTokens.Add(uint64(found))
 		m.replayed.Add(uint64(q.stats.Cache.Rerun))
+		m.loaded.Add(uint64(q.stats.Cache.Loaded))
 	}
 	m.prompt.Store(int64(len(q.Prompt)))
 	m.mode.Store(int64(q.Prefill))
@@ -81,6 +82,6 @@ func (e *Engine) Counters() Counters {
 	return Counters{
 		Prefill: m.prefill.count(), Decode: m.decode.count(), Batch: int(m.batch.Load()), Depth: int(m.depth.Load()),
 		Requests: m.requests.Load(), PromptTokens: m.prompts.Load(), Hits: m.hits.Load(), HitTokens: m.hitTokens.Load(),
-		Replayed: m.replayed.Load(), Prompt: int(m.prompt.Load()), Mode: model.Prefill(m.mode.Load()), Model: e.model.Use(),
+		Replayed: m.replayed.Load(), Loaded: m.loaded.Load(), Prompt: int(m.prompt.Load()), Mode: model.Prefill(m.mode.Load()), Model: e.model.Use(),
 	}
 }

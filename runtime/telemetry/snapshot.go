@@ -64,11 +64,14 @@ type Phase struct {
 
 // Tier is a place for pages of the KV cache.
 type Tier struct {
-	Name   string `json:"name"`   // device, host, disk
+	Name   string `json:"name"`   // device, host, disk; snapshots: of what sequences keep beside pages
 	Tokens int    `json:"tokens"` // of a page
-	Pages  int    `json:"pages"`  // at most
+	Pages  int    `json:"pages"`  // at most; 0 where bytes are the limit
 	Used   int    `json:"used"`
 	Cached int    `json:"cached"` // of the used ones: held by the prefix cache alone
+	Bytes  int64  `json:"bytes,omitempty"`
+	Most   int64  `json:"max_bytes,omitempty"`
+	State  string `json:"state,omitempty"` // of the tier on disk: on, full, paused, off; and why
 }
 
 // Prefix counts what prompts found in caches.
@@ -78,6 +81,7 @@ type Prefix struct {
 	Prompt   uint64 `json:"prompt_tokens"`
 	Found    uint64 `json:"hit_tokens"`
 	Replayed uint64 `json:"replayed_tokens"` // of those found: run again to fill the windows
+	Loaded   uint64 `json:"loaded_tokens"`   // of those found: read from disk
 }
 
 // Experts counts, for every layer, the experts that the router chose, and those that were not in memory then. The
@@ -140,7 +144,7 @@ func (s *Snapshot) texts() []*string {
 	if m := s.Model; m != nil {
 		out = append(out, &m.Name, &m.Backend)
 		for i := range m.KV {
-			out = append(out, &m.KV[i].Name)
+			out = append(out, &m.KV[i].Name, &m.KV[i].State)
 		}
 	}
 	return out
@@ -149,7 +153,7 @@ func (s *Snapshot) texts() []*string {
 func (m *Model) check() error {
 	counts := []int{m.Threads, m.Layers, m.Context, m.Slots, m.Batch, m.Depth, m.Running, m.Waiting, int(min(m.Prefill.Active, m.Decode.Active, 0))}
 	for _, t := range m.KV {
-		counts = append(counts, t.Tokens, t.Pages, t.Used, t.Cached)
+		counts = append(counts, t.Tokens, t.Pages, t.Used, t.Cached, int(min(t.Bytes, t.Most, 0)))
 	}
 	for _, n := range counts {
 		if n < 0 {

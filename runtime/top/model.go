@@ -7,8 +7,6 @@ import (
 	"cedrun/runtime/telemetry"
 )
 
-const barCells = 20
-
 // model draws the pane of the model that is looked at.
 func (p paint) model(v *View, width int) []string {
 	s := v.Snapshot
@@ -67,16 +65,30 @@ func (p paint) caches(m *telemetry.Model) (out []string) {
 	}
 	for _, t := range m.KV {
 		share := 0.
-		if t.Pages > 0 {
+		what := fmt.Sprintf("%d of %d pages of %d, %d cached", t.Used, t.Pages, t.Tokens, t.Cached)
+		switch {
+		case t.Pages > 0:
 			share = float64(t.Used) / float64(t.Pages)
+		case t.Most > 0:
+			share = float64(t.Bytes) / float64(t.Most)
 		}
-		out = append(out, fmt.Sprintf("KV       %-7.7s [%s] %d of %d pages of %d, %d cached", t.Name, p.bar(share, barCells), t.Used, t.Pages, t.Tokens, t.Cached))
+		if t.Pages == 0 {
+			what = fmt.Sprintf("%d, %s of %s", t.Used, bytes(t.Bytes), bytes(t.Most))
+			if t.Tokens > 0 {
+				what = fmt.Sprintf("%d pages, %s of %s", t.Used, bytes(t.Bytes), bytes(t.Most))
+			}
+		}
+		line := fmt.Sprintf("KV       %-9.9s [%s] %s", t.Name, p.bar(share, barCells), what)
+		if t.State != "" {
+			line += "   " + t.State
+		}
+		out = append(out, line)
 	}
 	x := m.Prefix
 	if x == nil {
 		return append(out, "prefix   "+none)
 	}
-	return append(out, fmt.Sprintf("prefix   hits: %s of requests, %s of prompt tokens   replayed %s tokens", ratio(x.Hits, x.Requests), ratio(x.Found, x.Prompt), short(float64(x.Replayed))))
+	return append(out, fmt.Sprintf("prefix   hit by %s of requests, %s of tokens; replayed %s, from disk %s", ratio(x.Hits, x.Requests), ratio(x.Found, x.Prompt), short(float64(x.Replayed)), short(float64(x.Loaded))))
 }
 
 func ratio(n, of uint64) string {

@@ -142,6 +142,14 @@ func rate(v *float64) string {
 
 func gib(n uint64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<30)) }
 
+// bytes writes memory as plans do, in GB and MB.
+func bytes(n int64) string {
+	if n >= 1e9 {
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	}
+	return fmt.Sprintf("%.0f MB", float64(n)/1e6)
+}
+
 // bps writes bytes per second in the unit of links and disks.
 func bps(v *float64) string {
 	switch {

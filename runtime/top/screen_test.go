@@ -64,8 +64,11 @@ func views() map[string]*View {
 				Name: "/models/DeepSeek-V4.1-Flash", Backend: "cpu", Threads: 16, Layers: 40, Context: 65536, Slots: 8,
 				Prefill: telemetry.Phase{Tokens: 120448, Steps: 480, Active: 15_468_700_000}, Decode: telemetry.Phase{Tokens: 3201, Steps: 800, Active: 13_900_000_000},
 				Batch: 4, Depth: 31200, Running: 5, Waiting: 2,
-				KV:     []telemetry.Tier{{Name: "host", Tokens: 64, Pages: 8192, Used: 3300, Cached: 1200}},
-				Prefix: &telemetry.Prefix{Requests: 40, Hits: 30, Prompt: 150000, Found: 121500, Replayed: 12800}, Engram: &telemetry.Engram{},
+				KV: []telemetry.Tier{
+					{Name: "host", Tokens: 64, Pages: 8192, Used: 3300, Cached: 1200}, {Name: "snapshots", Used: 12, Cached: 12, Bytes: 420e6, Most: 2e9},
+					{Name: "disk", Tokens: 64, Used: 52000, Cached: 52000, Bytes: 8.1e9, Most: 10e9, State: "on"},
+				},
+				Prefix: &telemetry.Prefix{Requests: 40, Hits: 30, Prompt: 150000, Found: 121500, Replayed: 12800, Loaded: 64000}, Engram: &telemetry.Engram{},
 				Experts: &telemetry.Experts{Chosen: chosen, Missed: missed},
 				Limit:   &telemetry.Limit{Read: 197.6e9, Multiply: 3e12},
 			},

@@ -8,6 +8,7 @@ package publish
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"cedrun/runtime/engine"
 	"cedrun/runtime/inventory"
 	"cedrun/runtime/kv"
+	"cedrun/runtime/kv/disk"
 	"cedrun/runtime/machine"
 	"cedrun/runtime/model"
 	"cedrun/runtime/plan"
@@ -153,11 +155,8 @@ func (p *Publisher) describe(inst *engine.Instance) *telemetry.Model {
 		Name: inst.Source.Name(), Backend: setup.Backend.String(), Threads: inst.Threads(), Layers: inst.Config.Layers,
 		Context: setup.Context, Slots: setup.Slots, Batch: c.Batch, Depth: c.Depth, Running: load.Running, Waiting: load.Waiting,
 		Prefill: phase(c.Prefill), Decode: phase(c.Decode),
-		KV: []telemetry.Tier{{
-			Name: "host", Tokens: kv.PageTokens, Pages: load.KVTokens / kv.PageTokens,
-			Used: load.KVInUse / kv.PageTokens, Cached: load.KVCached / kv.PageTokens,
-		}},
-		Prefix: &telemetry.Prefix{Requests: c.Requests, Hits: c.Hits, Prompt: c.PromptTokens, Found: c.HitTokens, Replayed: c.Replayed},
+		KV:     tiers(load, setup),
+		Prefix: &telemetry.Prefix{Requests: c.Requests, Hits: c.Hits, Prompt: c.PromptTokens, Found: c.HitTokens, Replayed: c.Replayed, Loaded: c.Loaded},
 	}
 	if load.Running == 0 {
 		m.Batch = 0
@@ -193,6 +192,28 @@ func (p *Publisher) describe(inst *engine.Instance) *telemetry.Model {
 		}
 	}
 	return m
+}
+
+// tiers are the places of the KV cache. On the CPU the back end's memory is the host's.
+func tiers(l engine.Load, s engine.Setup) []telemetry.Tier {
+	first := "host"
+	if s.Backend == ced.CUDA {
+		first = "device"
+	}
+	out := []telemetry.Tier{{
+		Name: first, Tokens: kv.PageTokens, Pages: l.KVTokens / kv.PageTokens, Used: l.KVInUse / kv.PageTokens, Cached: l.KVCached / kv.PageTokens,
+	}}
+	if s.Snapshots > 0 {
+		out = append(out, telemetry.Tier{Name: "snapshots", Used: l.Snapshots, Cached: l.Snapshots, Bytes: int64(l.SnapshotBytes), Most: int64(s.Snapshots)})
+	}
+	if d := l.Disk; d.State != disk.StateOff || d.Trouble != "" {
+		state := fmt.Sprint(d.State)
+		if d.Trouble != "" {
+			state += ": " + d.Trouble
+		}
+		out = append(out, telemetry.Tier{Name: "disk", Tokens: kv.PageTokens, Used: d.Pages, Cached: d.Pages, Bytes: d.Bytes, Most: d.MaxBytes, State: state})
+	}
+	return out
 }
 
 // price computes what a prompt like the last one costs per token.

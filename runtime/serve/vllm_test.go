@@ -58,7 +58,7 @@ func TestGatewaysFindTheNamesOfVLLM(t *testing.T) {
 	s := start(t, setup{engine: newEngine(t), options: serve.Options{VLLMNames: true}})
 	const prompt = "And Moses said unto the people, and unto all the children of Israel"
 	for range 2 {
-		s.must("/v1/completions", object{"prompt": prompt, "max_tokens": 6, "temperature": 0, "ignore_eos": true})
+		s.must("/v1/completions", object{"prompt": prompt, "max_tokens": 6, "temperature": 0, "ignore_eos": true, "cache_salt": t.Name()})
 	}
 	got := s.scrape()
 	for name, want := range map[string]float64{

@@ -1,7 +1,9 @@
 package sample
 
 import (
+	"iter"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -16,6 +18,37 @@ const (
 type bin struct {
 	count int
 	mass  float64
+}
+
+// bins knows which of its bins are in use, so that a small vocabulary does not pay for all of them.
+type bins struct {
+	all  [binCount]bin
+	used [(binCount + 63) / 64]uint64
+}
+
+func (b *bins) at(i int) *bin {
+	b.used[i>>6] |= 1 << (i & 63)
+	return &b.all[i]
+}
+
+func (b *bins) reset() {
+	for i := range b.nearest() {
+		b.all[i] = bin{}
+	}
+	clear(b.used[:])
+}
+
+// nearest are the bins in use, the one of the largest logit first.
+func (b *bins) nearest() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for word, set := range b.used {
+			for ; set != 0; set &= set - 1 {
+				if !yield(word<<6 + bits.TrailingZeros64(set)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func binOf(top, l float32) int {
@@ -54,13 +87,15 @@ func (w *workspace) lastKept(p *Params, top float32) cut {
 
 // first returns the keys of the n highest tokens above -Inf, ranked; fewer when there are not as many.
 func (w *workspace) first(n int, top float32) []uint64 {
-	clear(w.bins[:])
+	w.bins.reset()
 	for _, l := range w.logits {
-		w.bins[binOf(top, l)].count++
+		w.bins.at(binOf(top, l)).count++
 	}
-	last := 0
-	for count := w.bins[0].count; count < n && last < binCount-1; count += w.bins[last].count {
-		last++
+	last, count := 0, 0
+	for last = range w.bins.nearest() {
+		if count += w.bins.all[last].count; count >= n {
+			break
+		}
 	}
 	ranked := w.rank(top, 0, last)
 	return ranked[:min(n, len(ranked))]
@@ -70,18 +105,20 @@ func (w *workspace) first(n int, top float32) []uint64 {
 // the share p of all.
 func (w *workspace) nucleusEnd(p float64, top float32, scale float64) []uint64 {
 	largest := float64(top)
-	clear(w.bins[:])
+	w.bins.reset()
 	for _, l := range w.logits {
-		w.bins[binOf(top, l)].mass += weight(l, largest, scale)
+		w.bins.at(binOf(top, l)).mass += weight(l, largest, scale)
 	}
 	total := 0.0
-	for _, b := range w.bins {
-		total += b.mass
+	for i := range w.bins.nearest() {
+		total += w.bins.all[i].mass
 	}
 	last, sum := 0, 0.0
-	for sum+w.bins[last].mass < p*total {
-		sum += w.bins[last].mass
-		last++
+	for last = range w.bins.nearest() {
+		if sum+w.bins.all[last].mass >= p*total {
+			break
+		}
+		sum += w.bins.all[last].mass
 	}
 	return w.share(w.rank(top, last, last), p*total-sum, largest, scale)
 }

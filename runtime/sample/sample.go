@@ -133,7 +133,7 @@ func logSumExp(logits []float32) (largest, logSum float64) {
 // workspace is the scratch memory of one call.
 type workspace struct {
 	logits []float32 // -Inf where banned
-	bins   [binCount]bin
+	bins   bins
 	ranked []uint64   // keys of some tokens, ascending
 	left   []weighted // what survives the filters, by id
 }

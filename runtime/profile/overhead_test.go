@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/engine"
@@ -14,10 +16,10 @@ import (
 
 // Reports what a decode step costs with and without tracing, side by side: with a trace that is paused, as in a process
 // that nobody looks at, and with one that records, two steps of one text each in turn (every second step closes a group of
-// two tokens). Of each the first quartile: what else runs on the machine lengthens the others.
+// two tokens). Processor time of one thread, which other programs lengthen least; of each kind the first quartile.
 // CEDRUN_BENCH_MODEL names a checkpoint; the demo model is used otherwise.
 //
-//	CEDRUN_BENCH_MODEL=DIR go test -run - -bench Tracing -benchtime 2000x ./runtime/profile
+//	CEDRUN_BENCH_MODEL=DIR go test -run - -bench Tracing -benchtime 400x ./runtime/profile
 func BenchmarkTracing(b *testing.B) {
 	dir := os.Getenv("CEDRUN_BENCH_MODEL")
 	if dir == "" {
@@ -31,19 +33,20 @@ func BenchmarkTracing(b *testing.B) {
 	trace := ced.NewTrace(stepEvents)
 	trace.Pause(true)
 	var took [kinds][]time.Duration
-	n := 0
+	n, before := 0, processorTime(b)
 	observe := func(s engine.Step) {
-		if s.Prefill > 0 {
-			return
+		now := processorTime(b)
+		if s.Prefill == 0 {
+			kind := n / 2 % kinds
+			took[kind] = append(took[kind], now-before)
+			n++
 		}
-		kind := n / 2 % kinds
-		took[kind] = append(took[kind], s.Took)
-		n++
 		trace.Reset()
 		trace.Pause(n/2%kinds == 0)
+		before = processorTime(b)
 	}
 	tokens := min(b.N+1, f.Config.MaxPositions-2)
-	inst, err := engine.Start(f, engine.Setup{Backend: ced.CPU, Context: tokens + 2, NoSelfTest: true, Trace: trace, Observe: observe})
+	inst, err := engine.Start(f, engine.Setup{Backend: ced.CPU, Threads: 1, Context: tokens + 2, NoSelfTest: true, Trace: trace, Observe: observe})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -66,6 +69,14 @@ func BenchmarkTracing(b *testing.B) {
 	b.ReportMetric(float64(paused.Nanoseconds()), "paused-ns/step")
 	b.ReportMetric(float64(recording.Nanoseconds()), "recording-ns/step")
 	b.ReportMetric(100*(float64(recording)/float64(paused)-1), "recording-%")
+}
+
+func processorTime(b *testing.B) time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(t.Nano())
 }
 
 func quartile(v []time.Duration) time.Duration {

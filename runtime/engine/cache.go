@@ -115,6 +115,9 @@ func (e *Engine) adopt(q *run, tokens int) error {
 		r.Restore = RestoreReplay
 	default:
 		r.Restore = RestoreRows
+		if r.Rerun >= e.opt.Chunk { // others may branch off here too
+			q.branch = r.Hit
+		}
 	}
 	q.stats.Reused = q.seq.Pos()
 	return errors.Join(err, pool.Release(held[len(x.Tokens)/kv.PageTokens:]))
@@ -180,9 +183,15 @@ func (e *Engine) store(q *run, logits []float32) error {
 	q.stored = seq.Pos()
 	e.tree.Insert(q.Salt, seq.Tokens(), seq.Pages(), seq.Exact())
 	e.spillPages(q, seq.Tokens(), seq.Exact())
+	return e.keep(q, logits)
+}
+
+// keep takes a snapshot of a request, whose pages are in the tree.
+func (e *Engine) keep(q *run, logits []float32) error {
 	if e.opt.Snapshots == 0 {
 		return nil
 	}
+	seq := q.seq
 	image, err := e.model.Save(seq)
 	if err != nil {
 		return fmt.Errorf("snapshot of a sequence: %w", err)

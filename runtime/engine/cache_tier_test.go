@@ -212,6 +212,27 @@ func TestPromptsThatBeginAlikeAreReadOnce(t *testing.T) {
 	}
 }
 
+// Where a prompt leaves what the cache knows, the next one that does goes on from a snapshot.
+func TestABranchIsKept(t *testing.T) {
+	i := open(t, "wide", Setup{Backend: ced.CPU, Context: 512, Chunk: 40, Slots: 2, Snapshots: 1 << 30})
+	ids := someIDs(i, 333, 3)
+	for _, prefill := range []model.Prefill{model.Exact, model.Cone, model.Replay} {
+		for k, want := range []Restore{RestoreNone, RestoreRows, RestoreSnapshot, RestoreSnapshot} {
+			r := Request{Prompt: slices.Concat(ids, tail(i, k, 30)), MaxTokens: 4, Prefill: prefill, Cache: CacheSnapshot, Salt: prefill.String()}
+			got := say(t, i, nil, r)
+			c := got.result.Stats.Cache
+			if c.Restore != want || k > 0 && c.Hit != len(ids) || want == RestoreSnapshot && c.Rerun != 0 {
+				t.Errorf("%v, prompt %d: %+v, want %q", prefill, k, c, want)
+			}
+			r.Cache = CacheOff
+			cold := say(t, i, nil, r)
+			if why := differ(&got.job, &cold.job); why != "" {
+				t.Errorf("%v, prompt %d: %s", prefill, k, why)
+			}
+		}
+	}
+}
+
 // Three times the same prompts, each time among many others: 32 sequences at a time, every one that of a lone cold run.
 func TestTheSamePromptsThreeTimesAmongOthers(t *testing.T) {
 	const together = 32

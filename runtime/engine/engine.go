@@ -98,6 +98,7 @@ type run struct {
 	placed  int         // when it got its place, in the order of places
 	leader  *run        // whose prompt begins alike, while it is read up to shared tokens
 	shared  int
+	branch  int // where it takes a snapshot on its way, because its prompt left there what the cache knows
 	looked  int // place of the last request that it was compared with
 	stats   Stats
 	admit   time.Time
@@ -394,6 +395,9 @@ func (b *batch) read(q *run, n int) {
 		n = min(n, left)
 		b.tails = append(b.tails, decoderTail{q, n})
 	} else {
+		if pos := q.seq.Pos(); pos < q.branch {
+			n = min(n, q.branch-pos)
+		}
 		b.add(q, q.Prompt[q.seq.Pos():q.seq.Pos()+n])
 	}
 	b.prefill += n
@@ -434,6 +438,11 @@ func (e *Engine) advance(q *run, rows int, logits ced.Addr) error {
 		}
 	} else {
 		q.stats.DecodeSteps++
+	}
+	if end == q.branch {
+		if err := e.keep(q, nil); err != nil {
+			return err
+		}
 	}
 	if end < len(q.Prompt) {
 		return nil

@@ -52,13 +52,26 @@ func (t *Tree) Keep(salt string, tokens []int32, value any, bytes int, now time.
 // Deepest is the deepest image of a match, down to position from, that ok accepts; nil if there is none.
 func (t *Tree) Deepest(m *Match, from int, now time.Time, ok func(*Image) bool) *Image {
 	t.ExpireImages(now)
-	for _, n := range slices.Backward(m.path) {
-		for _, i := range slices.Backward(n.images) {
-			if i.Pos <= m.Exact && i.Pos >= from && ok(i) {
-				i.used = now
-				t.images.recent.MoveToFront(i.place)
-				return i
+	for at, n := range slices.Backward(m.path) {
+		start := at * PageTokens
+		if m.Exact <= start {
+			continue
+		}
+		matched := n.keys[:min(len(n.keys), m.Exact-start)]
+		var best *Image
+		for _, c := range n.parent.children[n.keys[0]] { // a page that begins alike may have it
+			most := start + common(c.keys, matched)
+			for _, i := range slices.Backward(c.images) {
+				if i.Pos <= most && i.Pos >= from && (best == nil || i.Pos > best.Pos) && ok(i) {
+					best = i
+					break
+				}
 			}
+		}
+		if best != nil {
+			best.used = now
+			t.images.recent.MoveToFront(best.place)
+			return best
 		}
 	}
 	return nil

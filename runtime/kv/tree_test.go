@@ -271,6 +271,36 @@ func TestImagesAreBoundByBytesAndTime(t *testing.T) {
 	}
 }
 
+// An image is found by the tokens before it, whichever of the pages that begin alike it was kept with.
+func TestAnImageWithinAPageIsFoundFromItsSiblings(t *testing.T) {
+	first, second := slices.Concat(ramp(0, 80), ramp(500, 20)), slices.Concat(ramp(0, 80), ramp(700, 20))
+	_, tree := stored(t, 8, first)
+	tree.LimitImages(100, 0)
+	now := time.Unix(0, 0)
+	tree.Keep("", first[:80], "shared", 1, now)
+	tree.Keep("", first[:90], "first", 1, now)
+	pages, err := tree.pool.Take(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree.Insert("", second, pages, len(second))
+	for _, c := range []struct {
+		prompt []int32
+		want   any
+	}{
+		{first, "first"}, {second, "shared"}, {second[:81], "shared"}, {slices.Concat(first[:85], ramp(900, 5)), "shared"}, {first[:79], nil},
+	} {
+		m := tree.Find("", c.prompt)
+		var got any
+		if i := tree.Deepest(&m, 0, now, func(*Image) bool { return true }); i != nil {
+			got = i.Value
+		}
+		if got != c.want {
+			t.Errorf("a prompt of %d tokens finds %v, want %v", len(c.prompt), got, c.want)
+		}
+	}
+}
+
 func TestPicturesDifferByTheirDigest(t *testing.T) {
 	tree := NewTree(NewPool(1))
 	a, b := tree.Picture([32]byte{1}), tree.Picture([32]byte{2})

@@ -66,7 +66,7 @@ cuda: nvcc require
 	cmake -S . -B build/cuda -DCED_CUDA=ON -DCMAKE_CUDA_COMPILER=$(abspath $(NVCC)) "-DCED_ARCHITECTURES=$(ARCHS)"
 	cmake --build build/cuda -j $(JOBS)
 	sh tools/cudart.sh $(NVCC) build/cuda
-	go build -tags cuda $(RELEASE) -o bin/cedrun-cuda ./cmd/cedrun
+	go build -tags cuda -ldflags "$(LAZY) -X main.cudaArchitectures=$(ARCHS) -X main.cudaToolkit=$$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')$(if $(wildcard VERSION), -X main.release=$(shell cat VERSION))" -o bin/cedrun-cuda ./cmd/cedrun
 # Every kernel through a real compiler, without warnings and spills, and the instructions that must be there.
 cuda-check: nvcc
 	sh tools/cudacheck.sh $(NVCC) build/cuda-check

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -52,7 +53,7 @@ func (con *console) doctor(c *cli.Context) error {
 	}
 	o := doctor.Options{
 		Model: verify.Subject{Name: m.name, Dir: m.dir}, CacheDir: c.String("cache-dir"),
-		Address: net.JoinHostPort(c.String("host"), strconv.Itoa(c.Int("port"))), DiskTime: diskTime, Build: built(),
+		Address: net.JoinHostPort(c.String("host"), strconv.Itoa(c.Int("port"))), DiskTime: diskTime, Build: built(cudaArchitectures, cudaToolkit),
 	}
 	if m.dir == "" {
 		o.Model.FS = m.fsys
@@ -81,8 +82,28 @@ func (con *console) doctor(c *cli.Context) error {
 	return con.printDoctor(c, doctor.Examine(f))
 }
 
-// built is what this program was built for: kernels of the CPU alone.
-func built() doctor.Build { return doctor.Build{} }
+// cudaArchitectures are those that kernels were built for, as CMake writes them, cudaToolkit is the version of the
+// compiler; make cuda sets both.
+var cudaArchitectures, cudaToolkit string
+
+// built is what this program was built for. CMake means machine code by 80-real, code for later devices by 80-virtual,
+// and both by 80.
+func built(architectures, toolkit string) doctor.Build {
+	b := doctor.Build{CUDA: toolkit}
+	for _, a := range strings.Split(architectures, ";") {
+		number, kind, _ := strings.Cut(strings.TrimSpace(a), "-")
+		if number == "" {
+			continue
+		}
+		if kind != "virtual" {
+			b.Archs = append(b.Archs, "sm_"+number)
+		}
+		if kind != "real" {
+			b.Archs = append(b.Archs, "compute_"+number)
+		}
+	}
+	return b
+}
 
 func (con *console) printDoctor(c *cli.Context, r *doctor.Report) error {
 	var err error

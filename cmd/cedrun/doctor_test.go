@@ -49,3 +49,13 @@ func TestAFaultOfTheMachineIsTheExitStatus(t *testing.T) {
 		})
 	}
 }
+
+func TestDoctorKnowsWhatTheProgramWasBuiltFor(t *testing.T) {
+	for architectures, want := range map[string]string{
+		"": "", "80-real;89-real;90a-real": "sm_80 sm_89 sm_90a", "80-real;90": "sm_80 sm_90 compute_90", " 120-virtual ": "compute_120",
+	} {
+		if got := strings.Join(built(architectures, "12.4").Archs, " "); got != want {
+			t.Errorf("%q: %q, want %q", architectures, got, want)
+		}
+	}
+}

@@ -66,6 +66,13 @@ func serve(t *testing.T, say func(w http.ResponseWriter, n int, q asked)) *scrip
 	return s
 }
 
+// seen are the requests until now.
+func (s *scripted) seen() []asked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
 // stream sends pieces as a stream of chunks, with usage.
 func stream(w http.ResponseWriter, prompt, cached int, pieces ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -105,20 +112,20 @@ func TestConversationsGrowByTheServersReplies(t *testing.T) {
 	tr := Generate(Shape{Seed: 1, Requests: 7, System: 20, Turns: 3, User: 5, MaxTokens: 9})
 	x, r := s.run(t, tr, Options{Concurrency: 1})
 	var roles []string
-	for _, q := range s.asked {
+	for _, q := range s.seen() {
 		var b strings.Builder
 		for _, m := range q.Messages {
 			b.WriteString(m.Role[:1])
 		}
 		roles = append(roles, b.String())
-		if q.Model != "scripted" || !q.Stream || q.MaxTokens != 9 || len(strings.Fields(q.Messages[0].Content)) != 20 || q.Messages[0] != s.asked[0].Messages[0] {
+		if q.Model != "scripted" || !q.Stream || q.MaxTokens != 9 || len(strings.Fields(q.Messages[0].Content)) != 20 || q.Messages[0] != s.seen()[0].Messages[0] {
 			t.Errorf("%+v", q)
 		}
 	}
 	if want := []string{"su", "suau", "suauau", "su", "suau", "suauau", "su"}; !slices.Equal(roles, want) {
 		t.Errorf("roles %v, want %v", roles, want)
 	}
-	if got := s.asked[2].Messages; got[2].Content != "I say 2" || got[4].Content != "I say 4" {
+	if got := s.seen()[2].Messages; got[2].Content != "I say 2" || got[4].Content != "I say 4" {
 		t.Errorf("replies in the conversation: %q, %q", got[2].Content, got[4].Content)
 	}
 	if r.OK != 7 || r.Failed != 0 || r.Sessions != 3 || r.PromptTokens != 700 || r.CachedShare != 0.75 || r.Tokens != 21 || !r.Counted || r.Loop != "closed" {
@@ -179,8 +186,8 @@ func TestAnOpenLoopCountsFromWhenARequestWasDue(t *testing.T) {
 			t.Errorf("turn %d: %v to the first token, %v to the end; the server held it for %v", i, q.TTFT(), q.Latency(), least)
 		}
 	}
-	if s.asked[1].Cache != "" || s.asked[2].Cache != "off" {
-		t.Errorf("extra fields: %+v", s.asked)
+	if got := s.seen(); got[1].Cache != "" || got[2].Cache != "off" {
+		t.Errorf("extra fields: %+v", got)
 	}
 }
 
@@ -241,8 +248,8 @@ func TestErrorsByKind(t *testing.T) {
 			if r.OK != 0 || r.Failed != 2 || r.Errors[tc.kind] != 2 || r.Examples[tc.kind] != tc.message || r.Good != 0 {
 				t.Errorf("%v %v", r.Errors, r.Examples)
 			}
-			if len(s.asked) > 1 && len(s.asked[len(s.asked)-1].Messages) != 1 {
-				t.Errorf("a turn that failed stays in the conversation: %+v", s.asked)
+			if got := s.seen(); len(got) > 1 && len(got[len(got)-1].Messages) != 1 {
+				t.Errorf("a turn that failed stays in the conversation: %+v", got)
 			}
 			if x.Unfinished != 0 || x.Interrupted {
 				t.Errorf("%+v", x)
@@ -272,7 +279,7 @@ func TestAnAnswerThatIsNotStreamed(t *testing.T) {
 	if r.OK != 2 || r.Counted || r.Tokens != 2 || r.ITL.Count != 0 || r.PerToken.Count != 0 || x.Records[0].Finish != "stop" {
 		t.Errorf("%+v", r)
 	}
-	if got := s.asked[1].Messages[1].Content; got != "all at once" {
+	if got := s.seen()[1].Messages[1].Content; got != "all at once" {
 		t.Errorf("reply %q", got)
 	}
 }

@@ -102,7 +102,7 @@ func start(program, dir string, args ...string) (*server, error) {
 	s := &server{dir: dir}
 	s.cmd = exec.Command(program, append([]string{
 		"serve", "--port", "0", "--context", "1024", "--max-batch", "8", "--max-queue", "48", "--log-level", "warn",
-		"--kv-host", "32MiB", "--kv-dir", dir, "--kv-disk", "64MiB",
+		"--kv-host", "8MiB", "--kv-dir", dir, "--kv-disk", "8MiB",
 	}, args...)...)
 	s.cmd.Stderr = &s.errs
 	out, err := s.cmd.StdoutPipe()

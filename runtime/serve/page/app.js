@@ -331,7 +331,7 @@ function summary(u, began, first, finish) {
   if (!u) return "";
   const n = (x) => x.toLocaleString("en");
   const s = (ms) => `${(ms / 1000).toFixed(2)} s`;
-  const parts = [`${n(u.prompt_tokens)} tokens in, ${n(u.prompt_tokens_details?.cached_tokens ?? 0)} cached`];
+  const parts = [`${n(u.prompt_tokens)} in, ${n(u.prompt_tokens_details?.cached_tokens ?? 0)} cached`];
   if (first) {
     const took = performance.now() - first;
     const rate = took > 100 ? ` at ${n(Math.round((1000 * (u.completion_tokens - 1)) / took))} tok/s` : "";

@@ -227,6 +227,6 @@ func pictured(t *testing.T, browser context.Context, s *serving) {
 	b.ask("And Moses said unto the people,")
 	b.ask("And it came to pass, that")
 	b.js("document.getElementById('settings').open = false")
-	b.until("document.getElementById('hits').textContent !== '–' && document.getElementById('running').textContent === '0'")
+	b.until("document.getElementById('decode').textContent !== '–' && document.getElementById('hits').textContent.endsWith(' of ' + [...document.querySelectorAll('.foot .note')].reduce((n, e) => n + parseInt(e.textContent), 0))")
 	b.shot("page")
 }

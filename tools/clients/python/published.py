@@ -19,7 +19,7 @@ import yaml
 
 # Members that no specification has; docs/serving.md and the hosted DeepSeek API do.
 EXTENSIONS = {
-    "reasoning_content", "warning", "prompt_cache_hit_tokens", "prompt_cache_miss_tokens", "cache", "namespace",
+    "reasoning_content", "warning", "prompt_cache_hit_tokens", "prompt_cache_miss_tokens", "cedrun", "namespace",
     "name",  # of response.function_call_arguments.done: the document requires it, the type lacks it
     # of a model
     "type", "display_name", "created_at", "context_length", "max_model_len", "system_fingerprint", "aliases", "capabilities",

@@ -198,6 +198,7 @@ func (e *Engine) receive() bool {
 				idle = !e.arrive(p)
 			case <-tick:
 				e.writeBehind(spillIdle)
+				e.measure()
 				idle = len(e.waiting) == 0 // one may have been cancelled
 			case <-e.stop:
 				return false

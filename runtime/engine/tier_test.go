@@ -2,11 +2,14 @@ package engine
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +19,9 @@ import (
 	"cedrun/runtime/model"
 	"cedrun/runtime/sample"
 )
+
+// seed is that of the random requests.
+var seed = flag.Int("seed", 1, "of random requests")
 
 // onDisk is a setup whose pages are kept in a directory.
 func onDisk(dir string) Setup {
@@ -273,5 +279,87 @@ func TestPagesOfAnotherModelAreNotUsed(t *testing.T) {
 		}
 		written(t, i)
 		end()
+	}
+}
+
+// Whatever tier, snapshot, branch or neighbour a request begins on, and whoever is cancelled meanwhile: the text of a lone
+// cold run, and nothing is lost.
+func TestRandomRequestsOnEveryTierEqualLoneRuns(t *testing.T) {
+	r := rand.New(rand.NewPCG(uint64(*seed), 5))
+	setup := onDisk(t.TempDir())
+	setup.Slots, setup.KVTokens, setup.Snapshots, setup.KVDisk, setup.Chunk = 6, 2048, 300<<10, 160<<10, 30
+	i := open(t, "base", setup)
+	var bases [][]int32
+	for n := range 4 {
+		bases = append(bases, someIDs(i, 300, uint64(n)+uint64(*seed)*10))
+	}
+	type asked struct {
+		Request
+		want []int32
+	}
+	prefills := []model.Prefill{model.Exact, model.Cone, model.Replay}
+	var all []asked
+	for range 24 {
+		base := bases[r.IntN(len(bases))]
+		q := Request{
+			Prompt: slices.Concat(base[:1+r.IntN(len(base))], tail(i, r.IntN(3), 1+r.IntN(30))), MaxTokens: 1 + r.IntN(12),
+			Prefill: prefills[r.IntN(3)], Sampling: sample.Params{Temperature: 1, TopP: 1, Seed: r.Uint64()},
+		}
+		j := &job{Request: q}
+		runAll(t, i, []*job{j})
+		all = append(all, asked{q, j.tokens})
+	}
+	var wait sync.WaitGroup
+	hit, loaded := atomic.Int64{}, atomic.Int64{}
+	for k := range 150 {
+		a := all[r.IntN(len(all))]
+		a.Cache, a.Salt = CacheSnapshot, fmt.Sprint(r.IntN(2))
+		ctx, cancel := context.WithCancel(context.Background())
+		if r.IntN(4) == 0 {
+			left := r.IntN(200)
+			a.OnPrefill = func(done, _ int) {
+				if done >= left {
+					cancel()
+				}
+			}
+		}
+		g, err := i.Submit(ctx, a.Request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait.Go(func() {
+			defer cancel()
+			var got []int32
+			for {
+				tok, ok := g.Next(context.Background())
+				if !ok {
+					break
+				}
+				got = append(got, tok.ID)
+			}
+			res := g.Result()
+			hit.Add(int64(res.Stats.Cache.Hit))
+			loaded.Add(int64(res.Stats.Cache.Loaded))
+			if res.Finish == FinishCancelled && len(got) <= len(a.want) {
+				a.want = a.want[:len(got)]
+			} else if res.Err != nil {
+				t.Error(res.Err)
+			}
+			if !slices.Equal(got, a.want) {
+				t.Errorf("request %d, %v, prompt of %d tokens, %+v: %v, alone %v", k, a.Prefill, len(a.Prompt), res.Stats.Cache, got, a.want)
+			}
+		})
+		if k%25 == 24 {
+			wait.Wait()
+			written(t, i)
+		}
+	}
+	wait.Wait()
+	written(t, i)
+	if hit.Load() == 0 || loaded.Load() == 0 || i.Load().SnapshotEvictions == 0 || i.Load().Evictions == 0 || i.Load().Disk.Evicted == 0 {
+		t.Errorf("%d tokens hit, %d from disk, %+v", hit.Load(), loaded.Load(), i.Load())
+	}
+	if pool := i.model.Pool(); pool.Free()+pool.Idle() != pool.Pages() || pool.Shared() != 0 {
+		t.Errorf("%d pages free, %d cached, of %d", pool.Free(), pool.Idle(), pool.Pages())
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // attach profiles a process that runs.
 func (con *console) attach(c *cli.Context) error {
-	for _, name := range []string{"model", "prompt", "prompt-file", "messages", "prompt-tokens", "tokens", "chunk", "prefill", "threads", "backend"} {
+	for _, name := range []string{"prompt", "prompt-file", "messages", "prompt-tokens", "tokens"} { // a config file may set others
 		if c.IsSet(name) {
 			return fmt.Errorf("--attach profiles what a process runs already: leave out --%s", name)
 		}

@@ -174,6 +174,16 @@ def test_a_full_server_is_overloaded():
         assert text(say(served.anthropic_client(url, max_retries=5)))
 
 
+def test_one_key_cannot_take_all_places():
+    with served.serve("--max-per-key", "1", key="greedy") as url:
+        claude = served.anthropic_client(url, key="greedy")
+        stream = say(claude, stream=True, max_tokens=8000, extra_body={"ignore_eos": True})
+        with pytest.raises(anthropic.RateLimitError) as e:
+            say(claude)
+        assert e.value.body["error"]["type"] == "rate_limit_error" and int(e.value.response.headers["retry-after"]) >= 1
+        stream.close()
+
+
 def test_a_client_that_goes_away_ends_its_work(claude, url):
     stream = say(claude, stream=True, max_tokens=8000, extra_body={"ignore_eos": True})
     for _, _ in zip(range(5), stream):

@@ -1,5 +1,6 @@
 """The official OpenAI client for Python. Every answer is also checked against the published schema (published.py)."""
 
+import asyncio
 import json
 import threading
 import time
@@ -424,6 +425,30 @@ def test_a_full_server_says_when_to_come_back_and_the_client_does():
         threading.Timer(0.5, first.close).start()
         assert chat(served.openai_client(url, max_retries=5), max_tokens=2).choices[0].message.content
         second.join()
+
+
+def test_one_key_cannot_take_all_places():
+    with served.serve("--max-per-key", "1", key="greedy") as url:
+        client = served.openai_client(url, key="greedy")
+        stream = chat(client, max_tokens=8000, stream=True, extra_body={"ignore_eos": True})
+        with pytest.raises(openai.RateLimitError) as e:
+            chat(client)
+        assert e.value.type == "rate_limit_error" and int(e.value.response.headers["retry-after"]) >= 1
+        stream.close()
+        assert chat(served.openai_client(url, key="greedy", max_retries=5)).choices[0].message.content
+
+
+def test_the_asynchronous_client_gets_what_lone_requests_get(client, url):
+    async def together():
+        async with openai.AsyncOpenAI(base_url=url + "/v1", api_key="none", timeout=60) as c:
+            async def one(seed):
+                text = ""
+                async for chunk in await chat(c, seed=seed, stream=True):
+                    text += chunk.choices[0].delta.content or ""
+                return text
+            return await asyncio.gather(*(one(seed) for seed in range(12)))
+
+    assert asyncio.run(together()) == [chat(client, seed=seed).choices[0].message.content for seed in range(12)]
 
 
 # Cancellation

@@ -191,19 +191,37 @@ func (e *Engine) keep(q *run, logits []float32) error {
 	if e.opt.Snapshots == 0 {
 		return nil
 	}
+	var old snapshot
+	if n := len(e.spare); n > 0 {
+		old, e.spare = *e.spare[n-1], e.spare[:n-1]
+	}
 	seq := q.seq
-	image, err := e.model.Save(seq)
+	image, err := e.model.Save(seq, old.image)
 	if err != nil {
 		return fmt.Errorf("snapshot of a sequence: %w", err)
 	}
-	if image != nil {
+	switch {
+	case image != nil:
 		s := &snapshot{image: image, prefill: q.Prefill}
-		if seq.Pos() == len(q.Prompt) {
-			s.logits = slices.Clone(logits)
+		if logits != nil && seq.Pos() == len(q.Prompt) {
+			s.logits = append(old.logits[:0], logits...)
 		}
 		e.tree.Keep(q.Salt, seq.Tokens(), s, image.Bytes()+4*len(s.logits), time.Now())
+	case old.image != nil:
+		e.spare = append(e.spare, &old)
 	}
 	return nil
+}
+
+// mostSpare bounds the snapshots whose memory waits for others; without any, garbage would double what they take.
+const mostSpare = 4
+
+// dropped keeps the memory of a snapshot that is gone for the next one. A request that has been found one uses it before
+// the next is taken.
+func (e *Engine) dropped(value any) {
+	if len(e.spare) < mostSpare {
+		e.spare = append(e.spare, value.(*snapshot))
+	}
 }
 
 // check insists that the tokens of a sequence are those of its positions, before others begin on them.

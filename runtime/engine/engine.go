@@ -69,8 +69,9 @@ type Engine struct {
 	batch            batch
 	order            order
 	pace             pace
-	arrived          uint64 // requests
-	placed           int    // requests that got their places
+	spare            []*snapshot // whose memory the next ones take
+	arrived          uint64      // requests
+	placed           int         // requests that got their places
 	tier
 }
 
@@ -114,6 +115,7 @@ func New(m *model.Model, s *ced.Stream, opt Options) *Engine {
 		forward: func(spans []model.Span) (ced.Addr, int, error) { return m.Forward(spans, nil) },
 	}
 	e.tier.open(opt.Store, m.PageBytes())
+	e.tree.OnDroppedImage(e.dropped)
 	e.tree.LimitImages(opt.Snapshots, opt.SnapshotTTL)
 	go e.loop()
 	return e

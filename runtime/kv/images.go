@@ -18,12 +18,16 @@ type Image struct {
 
 // Images bounds what a Tree keeps of them.
 type Images struct {
-	budget int
-	ttl    time.Duration
-	bytes  int
-	gone   int        // dropped
-	recent *list.List // of *Image, used last first
+	budget  int
+	ttl     time.Duration
+	bytes   int
+	gone    int        // dropped
+	recent  *list.List // of *Image, used last first
+	dropped func(value any)
 }
+
+// OnDroppedImage sets who gets the values of images that are gone.
+func (t *Tree) OnDroppedImage(f func(value any)) { t.images.dropped = f }
 
 // LimitImages sets how many bytes of images the tree keeps at most, and for how long after their last use; 0 = for ever.
 func (t *Tree) LimitImages(bytes int, ttl time.Duration) { t.images.budget, t.images.ttl = bytes, ttl }
@@ -93,6 +97,9 @@ func (s *Images) remove(i *Image) {
 	s.recent.Remove(i.place)
 	s.bytes -= i.bytes
 	s.gone++
+	if s.dropped != nil {
+		s.dropped(i.Value)
+	}
 }
 
 // ImageBytes is the size of all images, Images their number.

@@ -58,18 +58,26 @@ func (m *Model) parts(slot int) []part {
 	return out
 }
 
-// Save makes an image of a sequence, or none, if its rows do not have the bits of a new sequence.
-func (m *Model) Save(q *Sequence) (*Image, error) {
+// Save makes an image of a sequence, or none, if its rows do not have the bits of a new sequence. The image takes
+// the memory of old, if there is one, of which then nothing is left.
+func (m *Model) Save(q *Sequence, old *Image) (*Image, error) {
 	if q.replayed || q.TailLeft() > 0 || q.Pos() == 0 {
 		return nil, nil
 	}
+	parts := m.parts(q.slot)
 	i := &Image{pos: q.Pos(), streams: q.streams, window: slices.Clone(q.plan.Window), clipped: q.clipped}
-	for _, p := range m.parts(q.slot) {
-		b := make([]byte, p.n)
+	if old != nil {
+		i.parts, old.parts = old.parts, nil
+	} else {
+		for _, p := range parts {
+			i.parts = append(i.parts, make([]byte, p.n))
+		}
+	}
+	for k, p := range parts {
+		b := i.parts[k]
 		if err := m.s.Download(b, p.at); err != nil {
 			return nil, fmt.Errorf("image of a sequence: %w", err)
 		}
-		i.parts = append(i.parts, b)
 	}
 	return i, nil
 }

@@ -128,7 +128,7 @@ func TestASequenceThatBeginsWithPagesEqualsAColdOne(t *testing.T) {
 						feedTo(t, m, donor, ids[:max(first, 1)], nil, chunk)
 						x := Prefix{Tokens: ids[:hit], Exact: hit}
 						if at > 0 {
-							i, err := m.Save(donor)
+							i, err := m.Save(donor, nil)
 							if err != nil {
 								t.Fatal(err)
 							}
@@ -241,7 +241,7 @@ func TestReplayAfterPagesEqualsARewoundSequence(t *testing.T) {
 					if q.Exact() != hit {
 						t.Errorf("%d tokens are exact, want %d", q.Exact(), hit)
 					}
-					if i, err := m.Save(q); i != nil || err != nil {
+					if i, err := m.Save(q, nil); i != nil || err != nil {
 						t.Errorf("an image of a replayed sequence: %v", err)
 					}
 					release(t, m, q, donor, rewound)

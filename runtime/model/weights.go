@@ -62,13 +62,24 @@ type weights struct {
 	layers      []layerWeights
 }
 
-// loader resolves tensors to addresses. On a host stream they are read in place, from the mapped file.
+// loader resolves tensors to addresses. On a host stream they are read in place, from the mapped file; a device gets a copy.
 type loader struct {
-	ck  *checkpoint.Checkpoint
-	err error
+	ck    *checkpoint.Checkpoint
+	arena *arena // nil: in place
+	err   error
 }
 
-func (l *loader) bytes(name string) ced.Addr { return ced.HostAddr(l.data(name)) }
+func (l *loader) bytes(name string) ced.Addr {
+	b := l.data(name)
+	if l.arena == nil || len(b) == 0 {
+		return ced.HostAddr(b)
+	}
+	a, err := l.arena.put(b)
+	if err != nil {
+		l.err = fmt.Errorf("load %s: %w", name, err)
+	}
+	return a
+}
 
 func (l *loader) data(name string) []byte {
 	if l.err != nil {
@@ -188,6 +199,9 @@ func (m *Model) layerWeights(l *loader, s config.Layer, i int) layerWeights {
 // load resolves every backbone tensor; experts become one table of addresses per layer in stream memory.
 func (m *Model) load() error {
 	l, c := &loader{ck: m.ck}, m.cfg
+	if !m.s.Host() {
+		l.arena = &arena{m: m}
+	}
 	m.w.embed, m.w.head, m.w.norm = l.linear("embed"), l.linear("head"), l.vector("norm.weight")
 	for i, s := range m.schedule {
 		w := m.layerWeights(l, s, i)

@@ -33,10 +33,7 @@ func tail(i *Instance, kind, n int) []int32 {
 
 // Whatever a prompt shares with an earlier one, with snapshots or without: the bits of a cold run, and all of it is hit.
 func TestAPromptOnCachedPagesEqualsAColdOne(t *testing.T) {
-	hits := []int{0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 255, 256, 257}
-	if testing.Short() {
-		hits = []int{0, 1, 63, 65, 128, 257}
-	}
+	hits := []int{0, 1, 31, 63, 65, 128, 257} // all of them: TestEveryHitLengthInEveryMode
 	for _, snapshots := range []int{0, 1 << 30} {
 		i := open(t, "base", Setup{Backend: ced.CPU, Context: 512, Chunk: 50, Slots: 2, Snapshots: snapshots})
 		ids := someIDs(i, 300, 1)

@@ -77,7 +77,7 @@ func TestEveryHitLengthInEveryMode(t *testing.T) {
 	for _, name := range []string{"base", "wide"} {
 		lengths := hits
 		if name == "wide" {
-			lengths = []int{1, 64, 129, 257}
+			lengths = []int{64, 257}
 		}
 		i, o := open(t, name, Setup{Backend: ced.CPU, Context: 512, Chunk: 50, Slots: 2, Snapshots: 1 << 30}), newOracle(t, name)
 		window, ids := i.Config.Window, someIDs(i, 300, 1)
@@ -126,7 +126,7 @@ func TestAPromptThatIsKnownWhollyYieldsLogits(t *testing.T) {
 	for _, snapshots := range []int{0, 1 << 30} {
 		i := open(t, "base", Setup{Backend: ced.CPU, Context: 512, Slots: 2, Snapshots: snapshots})
 		for _, prefill := range []model.Prefill{model.Exact, model.Cone, model.Replay} {
-			for _, n := range []int{1, 2, 64, 65, 128, 200} {
+			for _, n := range []int{1, 64, 65, 130} {
 				for _, cache := range []Cache{CacheSnapshot, CacheReplay} {
 					r := Request{Prompt: someIDs(i, n, uint64(n)), MaxTokens: 5, Prefill: prefill, Cache: cache, Salt: fmt.Sprint(prefill, cache)}
 					first, again := say(t, i, nil, r), say(t, i, nil, r)

@@ -156,10 +156,10 @@ var faults = []fault{
 		{expertCPU, "load<f32<W>>(u + l) * weight", "load<f32<W>>(u + l) * (weight > 0 ? 1.0f : 0.0f)"},
 	}, conform("base")},
 	{"cone one row too short", []edit{
-		{plan, "need := w + (n-l-1)*(w-1)", "need := w + (n-l-1)*(w-1) - 1"},
+		{plan, "max(0, next), max(0, next-w+1)", "max(0, next), max(0, next-w+2)"},
 	}, conform("base")},
 	{"replay windows not clipped", []edit{
-		{plan, "p.Enter[l], p.Window[l], p.Query[l] = last(w), last(w), last(w)", "p.Enter[l], p.Window[l], p.Query[l] = last(2*w), last(2*w), last(w)"},
+		{plan, "if mode == Replay && l > src {", "if mode == Replay && l > src+n {"},
 	}, conform("base")},
 	{"Engram hash adds instead of xor", []edit{
 		{"runtime/engram/hasher.go", "mix ^= term(s)", "mix += term(s)"},

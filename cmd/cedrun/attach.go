@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +60,27 @@ func (con *console) attach(c *cli.Context) error {
 		}
 	}
 	return con.writeProfile(c, profile.New(reply.Subject, reply.Recording, works, limits), reply.Recording)
+}
+
+// numberLast puts the process that profile --attach names behind the flags, the one place where they are not ended by it.
+func numberLast(args []string) []string {
+	if len(args) < 3 || args[1] != "profile" {
+		return args
+	}
+	for i, a := range args {
+		switch name, pid, joined := strings.Cut(strings.TrimLeft(a, "-"), "="); {
+		case name != "attach" || !strings.HasPrefix(a, "-"):
+		case joined:
+			if _, err := strconv.Atoi(pid); err == nil {
+				return append(slices.Concat(args[:i], []string{"--attach"}, args[i+1:]), pid)
+			}
+		case i+1 < len(args):
+			if _, err := strconv.Atoi(args[i+1]); err == nil {
+				return append(slices.Concat(args[:i+1], args[i+2:]), args[i+1])
+			}
+		}
+	}
+	return args
 }
 
 // endpoint is the process that is named, or the one that there is.

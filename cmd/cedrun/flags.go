@@ -67,7 +67,7 @@ func modelFlags() []cli.Flag {
 
 func computeFlags() []cli.Flag {
 	return []cli.Flag{
-		stringFlag(groupCompute, "backend", "auto", "auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
+		stringFlag(groupCompute, "backend", "auto", "compute on `BACKEND`: auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
 		threadsFlag(),
 		boolFlag(groupCompute, "pin", "bind each thread to a core of its own; for a machine that does nothing else"),
 	}
@@ -102,7 +102,7 @@ func hugePagesFlag() cli.Flag {
 func warmFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag(groupModel, "warm", engine.WarmAuto.String(), "read mapped weights into memory first, as `MODE` says: auto (what every token uses, and the experts if all fit), populate (as much as fits, table rows too) or off"),
-		boolFlag(groupModel, "lock", "keep those weights in memory (mlock); needs a limit as large (ulimit -l)"),
+		boolFlag(groupModel, "lock", "keep in memory (mlock) what --warm reads; needs a limit as large (ulimit -l)"),
 	}
 }
 

@@ -37,7 +37,7 @@ func TestLoadMeasuresTheServer(t *testing.T) {
 		t.Errorf("%s%s", r.out, r.err)
 	}
 	trace := `{"messages": [{"role": "user", "content": "Speak of Moses."}], "max_tokens": 2}` + "\n"
-	if r = succeed(t, trace+trace, "load", "--url", s.url, "--trace", "-"); !strings.Contains(r.out, "closed loop: 2 requests in 2 sessions, 4 at a time") {
+	if r = succeed(t, trace+trace, "load", "--url", s.url, "--trace", "-"); !strings.Contains(r.out, "closed loop: 2 requests in 2 sessions, 2 at a time\nfewer sessions than --concurrency 4") {
 		t.Errorf("%s", r.out)
 	}
 }

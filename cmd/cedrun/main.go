@@ -49,7 +49,7 @@ func (o *stdout) Write(b []byte) (int, error) {
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	con, results := newConsole(in, out, errs), &stdout{Writer: out}
 	con.out = results
-	err := newApp(con).RunContext(ctx, args)
+	err := newApp(con).RunContext(ctx, numberLast(args))
 	if err == nil {
 		err = results.err
 	}

@@ -35,8 +35,7 @@ func profileCommand(con *console) *cli.Command {
 			"  cedrun profile -m DIR\n" +
 			"  cedrun profile -m DIR --prompt-tokens 4096 --tokens 64 --roofline roofline.svg\n" +
 			"  cedrun profile -m DIR -p 'Why is the sky blue?' --trace trace.json --layers\n" +
-			"  cedrun profile --attach 4711",
-		ArgsUsage: "[PID]",
+			"  cedrun profile --attach 4711 --seconds 30",
 		Flags: flags(modelFlags(), inputFlags(), []cli.Flag{
 			withDefaultInt(intFlag(groupInput, "prompt-tokens", 0, 1, "", "a prompt of `N` random tokens"), "512, or half of what the model takes"),
 			intFlag(groupInput, "tokens", 32, 1, "", "write `M` tokens after the prompt"),
@@ -44,12 +43,12 @@ func profileCommand(con *console) *cli.Command {
 			prefillFlag(model.Replay.String(), "replay"),
 			intFlag(groupCompute, "chunk", 0, 0, "256", "`N` prompt tokens of a step"),
 		}, engineFlags(), []cli.Flag{
-			&cli.BoolFlag{Category: groupInput, Name: "attach", Usage: "profile the process `PID`, or the one cedrun that runs", DisableDefaultText: true},
+			&cli.BoolFlag{Category: groupInput, Name: "attach", Usage: "profile the process `PID`; without PID the one cedrun that runs", DisableDefaultText: true},
 			floatFlag(groupInput, "seconds", 10, "with --attach: for `N` seconds"),
 			boolFlag(groupOutput, "layers", "list the kernels of every layer too"),
 			stringFlag(groupOutput, "trace", "", "write a trace event `FILE.json` for Perfetto or Chrome"),
 			stringFlag(groupOutput, "roofline", "", "measure the machine's rates, and write a roofline plot to `FILE.svg`"),
-		}, outputFlags("print one JSON object: subject, limits, phases with a row per layer, part and kernel")),
+		}, outputFlags("print one JSON object: model, backend, limits, process, phases with a row per layer, part and kernel")),
 		Action: con.action(1, con.profile),
 	}
 }

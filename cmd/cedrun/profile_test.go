@@ -107,7 +107,7 @@ func TestProfileAttachesToAServer(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"--attach 0": "give the number of a process", "--attach 999999999": "nobody listens", "--attach --tokens 5": "leave out --tokens", "--attach --seconds 0": "0 seconds: use more than 0",
+		"--attach 0": "give the number of a process", "--attach 999999999": "nobody listens", "--attach 999999999 --seconds 2": "nobody listens", "--attach=999999999 --layers": "nobody listens", "--attach --tokens 5": "leave out --tokens", "--attach --seconds 0": "0 seconds: use more than 0",
 		"7": `unexpected argument "7"`, "--seconds 5": "--seconds is for --attach",
 	} {
 		if r := cedrun(t, "", append([]string{"profile"}, strings.Fields(args)...)...); r.status != 1 || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 {

@@ -11,13 +11,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"cedrun/runtime/engine"
+	"cedrun/runtime/kv/disk"
 	"cedrun/runtime/model"
 	"cedrun/runtime/serve"
 	"cedrun/runtime/serve/job"
@@ -119,6 +122,9 @@ func (con *console) serve(c *cli.Context) error {
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort(c.String("host"), strconv.Itoa(c.Int("port"))))
 	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: give another --port, or 0 for any that is free", err)
+		}
 		return fmt.Errorf("--host and --port: %w", err)
 	}
 	loopback := serve.Loopback(ln.Addr())
@@ -129,7 +135,7 @@ func (con *console) serve(c *cli.Context) error {
 		con.log.Warn().Msg("API keys and texts go over the network as they are: give --tls-cert and --tls-key, or put a proxy with TLS in front")
 	}
 	s.http = serve.New(serve.Options{
-		Keys: keys, Origins: c.StringSlice("cors-origin"), Strict: c.Bool("strict"), Version: version(), Log: con.log,
+		Keys: keys, Origins: c.StringSlice("cors-origin"), Strict: c.Bool("strict"), Version: strings.TrimSuffix(version(), " "+runtime.Version()), Log: con.log,
 		VLLMNames: c.String("metrics-names") != "", OpenMetrics: c.Bool("metrics-open"),
 		MaxBody: int64(c.Int("max-body")), KeepAlive: c.Duration("keep-alive"), Local: loopback && len(keys) == 0,
 	})
@@ -289,6 +295,9 @@ func (s *server) load() (*engine.Instance, error) {
 	inst, err := s.start(f, s.setup)
 	if err != nil {
 		return nil, closing(f, err)
+	}
+	if d := inst.Engine.Load().Disk; d.State != disk.StateOff {
+		s.log.Info().Str("dir", s.setup.KVDir).Int("pages", d.Pages).Int64("bytes", d.Bytes).Int64("at_most", d.MaxBytes).Msg("the KV cache is kept on disk")
 	}
 	m := &s.defaults
 	m.Names = s.names(f)

@@ -24,7 +24,7 @@ func kvFlags() []cli.Flag {
 		withDefault(stringFlag(groupCache, "kv-host", "", "`SIZE` of the cache in host memory: one half for snapshots, the other for pages"), "1/16 of free memory, at most 4GiB"),
 		durationFlag(groupCache, "snapshot-time", time.Hour, "", "drop snapshots that were not used for `TIME`; 0 = only when others need the room"),
 		withDefault(stringFlag(groupCache, "kv-disk", "", "keep pages of up to `SIZE` on disk too, for later and for after a restart"), "none; 16GiB with --kv-dir"),
-		withDefault(stringFlag(groupCache, "kv-dir", "", "keep them in `DIR`, which one server uses at a time"), "cedrun/kv in the user's cache directory"),
+		withDefault(stringFlag(groupCache, "kv-dir", "", "keep pages on disk in `DIR`, which one server uses at a time"), "cedrun/kv in the user's cache directory"),
 	}
 }
 

@@ -189,10 +189,17 @@ func (t *Trace) rate() float64 {
 // Print writes the report for people, in 80 columns.
 func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s, model %s\n", r.URL, r.Model)
+	sessions := "1 session"
+	if r.Sessions != 1 {
+		sessions = fmt.Sprintf("%d sessions", r.Sessions)
+	}
 	if r.Loop == "open" {
-		fmt.Fprintf(w, "open loop: %d requests in %d sessions, %s due a second; times count from then\n", r.Planned, r.Sessions, figure(r.Rate))
+		fmt.Fprintf(w, "open loop: %d requests in %s, %s due a second; times count from then\n", r.Planned, sessions, figure(r.Rate))
 	} else {
-		fmt.Fprintf(w, "closed loop: %d requests in %d sessions, %d at a time\n", r.Planned, r.Sessions, r.Concurrency)
+		fmt.Fprintf(w, "closed loop: %d requests in %s, %d at a time\n", r.Planned, sessions, min(r.Concurrency, r.Sessions))
+		if r.Sessions < r.Concurrency {
+			fmt.Fprintf(w, "fewer sessions than --concurrency %d: give more requests, or fewer turns to each\n", r.Concurrency)
+		}
 	}
 	if r.Interrupted {
 		fmt.Fprintln(w, "interrupted: figures of the requests that had ended")
@@ -215,6 +222,10 @@ func (r *Report) Print(w io.Writer) error {
 	}{{"to first token", r.TTFT}, {"between pieces", r.ITL}, {"per token", r.PerToken}, {"to the end", r.Latency}, {"sent after due", r.Lag}} {
 		fmt.Fprintf(t, "%s\t", x.name)
 		for _, v := range []float64{x.s.Mean, x.s.P50, x.s.P90, x.s.P99, x.s.Max} {
+			if x.s.Count == 0 {
+				fmt.Fprint(t, "-\t")
+				continue
+			}
 			fmt.Fprintf(t, "%s\t", figure(1e3*v))
 		}
 		fmt.Fprintf(t, "%d\t\n", x.s.Count)

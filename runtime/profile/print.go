@@ -73,7 +73,7 @@ func (p *page) phase(x *Phase, limits, all bool) {
 	if x.Steps != 1 {
 		steps = fmt.Sprintf("%d steps of %s", x.Steps, ms(x.Took/time.Duration(max(x.Steps, 1))))
 	}
-	p.line("%s: %d tokens in %s, %.4g tok/s, %s", strings.ToUpper(x.Name), x.Tokens, ms(x.Took), x.Rate, steps)
+	p.line("%s: %d tokens in %s, %s tok/s, %s", strings.ToUpper(x.Name), x.Tokens, ms(x.Took), rate(x.Rate), steps)
 	p.head("", limits)
 	few := Row{Part: "small kernels"}
 	for _, r := range x.Kernels() {
@@ -149,6 +149,7 @@ func (p *page) layers(x *Phase) {
 		fmt.Fprintf(&head, " %6s", c.head)
 	}
 	p.line("")
+	p.line("layers, and their parts in %% of the steps")
 	p.line("%5s %9s%s %7s", "LAYER", "MS", head.String(), "SHARE")
 	for _, l := range x.Layers() {
 		if l.Layer < 0 {
@@ -184,6 +185,14 @@ func ms(d time.Duration) string {
 		return fmt.Sprintf("%.1f ms", 1e3*s)
 	}
 	return fmt.Sprintf("%.3f ms", 1e3*s)
+}
+
+// rate writes tokens a second in four digits, or all before the point.
+func rate(x float64) string {
+	if x >= 1000 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" }

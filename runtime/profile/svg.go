@@ -46,7 +46,7 @@ func newDrawing(r *Report) *drawing {
 	d.text(plotLeft, 26, "start", `font-size="17" font-weight="bold"`, "Roofline: "+short(r.Model, 60))
 	what := ""
 	for _, p := range r.Phases {
-		what += fmt.Sprintf("; %s of %d tokens, %.4g tok/s", p.Name, p.Tokens, p.Rate)
+		what += fmt.Sprintf("; %s of %d tokens, %s tok/s", p.Name, p.Tokens, rate(p.Rate))
 	}
 	d.text(plotLeft, 46, "start", `fill="#555"`, fmt.Sprintf("backend %s (%s), %d threads%s", r.Backend, r.ISA, r.Threads, what))
 	return d

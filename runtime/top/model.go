@@ -24,6 +24,9 @@ func (p paint) model(v *View, width int) []string {
 		return []string{p.title("MODEL") + "   it is being loaded"}
 	}
 	about := fmt.Sprintf("   %s, %d threads, %d layers", m.Backend, m.Threads, m.Layers)
+	if x := v.Rates.Seconds; x > 0 && x == s.At.Sub(s.Process.Started).Seconds() { // there is no earlier view of it
+		about += "   rates since its start"
+	}
 	out := []string{p.title("MODEL") + "   " + tail(m.Name, width-8-len(about)) + about}
 	out = append(out, p.dim("               tok/s  parameters/token   of limit        tokens        steps"))
 	r := &v.Rates

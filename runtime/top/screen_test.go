@@ -84,6 +84,10 @@ func views() map[string]*View {
 	all["ended"].Note = "telemetry: 4711.sock: the process has ended"
 
 	v := running(base())
+	v.Snapshot.At, v.Snapshot.Process.Started, v.Rates.Seconds = v.At, v.At.Add(-90*time.Second), 90
+	all["first"] = v
+
+	v = running(base())
 	v.GPU = gpu.Reading{Driver: "570.86.15", CUDA: "12.8", GPUs: []gpu.GPU{h200(0)}}
 	all["gpu"] = v
 

@@ -26,6 +26,9 @@ type Client struct {
 
 // Dial connects to a socket.
 func Dial(ctx context.Context, path string) (*Client, error) {
+	if err := short(path); err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	switch {

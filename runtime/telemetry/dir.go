@@ -28,6 +28,14 @@ const suffix = ".sock"
 // Path is the socket of a process.
 func Path(dir string, pid int) string { return filepath.Join(dir, strconv.Itoa(pid)+suffix) }
 
+// short refuses a path that a socket cannot have.
+func short(path string) error {
+	if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+		return fmt.Errorf("%s has %d bytes and a socket's path may have %d: set XDG_RUNTIME_DIR to a shorter one", path, len(path), most)
+	}
+	return nil
+}
+
 // Endpoint is a socket on which a process listens.
 type Endpoint struct {
 	PID  int    `json:"pid"`

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,8 @@ const (
 	silence     = time.Minute // after it a connection is closed
 )
 
-// Answer answers a question of one kind: the "args" of it, or nil, to a value that becomes JSON.
+// Answer answers a question of one kind: the "args" of it, or nil, to a value that becomes JSON. ctx ends with the
+// connection.
 type Answer func(ctx context.Context, args json.RawMessage) (any, error)
 
 // Server answers on a socket until Close.
@@ -35,6 +37,7 @@ type Server struct {
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
 	viewers chan struct{}
+	refused chan struct{} // connections beyond those, until they are told
 }
 
 type question struct {
@@ -62,7 +65,7 @@ func Listen(dir string, answers map[string]Answer) (*Server, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("telemetry: %w", err), ln.Close())
 	}
-	s := &Server{ln: ln, path: path, answers: answers, viewers: make(chan struct{}, maxViewers)}
+	s := &Server{ln: ln, path: path, answers: answers, viewers: make(chan struct{}, maxViewers), refused: make(chan struct{}, maxViewers)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wait.Go(s.accept)
 	return s, nil
@@ -70,6 +73,9 @@ func Listen(dir string, answers map[string]Answer) (*Server, error) {
 
 // listen takes the process's first name that nobody listens on.
 func listen(dir string, pid int) (net.Listener, string, error) {
+	if err := short(Path(dir, pid)); err != nil {
+		return nil, "", err
+	}
 	for n := 1; ; n++ {
 		path := Path(dir, pid)
 		if n > 1 { // another server of this process
@@ -120,34 +126,72 @@ func (s *Server) accept() {
 				<-s.viewers
 			})
 		default:
-			_ = c.Close()
+			s.refuse(c)
 		}
 	}
 }
 
+// refuse tells a connection why it gets no answers. It is not read for long, and where many come at once some are just
+// closed.
+func (s *Server) refuse(c net.Conn) {
+	select {
+	case s.refused <- struct{}{}:
+		s.wait.Go(func() {
+			defer context.AfterFunc(s.ctx, func() { _ = c.Close() })()
+			_ = c.SetDeadline(time.Now().Add(time.Second))
+			if bufio.NewScanner(c).Scan() { // else closing would break what the other side still writes
+				_ = json.NewEncoder(c).Encode(answer{Error: fmt.Sprintf("%d others look at this process already: end one of them", maxViewers)})
+			}
+			_ = c.Close()
+			<-s.refused
+		})
+	default:
+		_ = c.Close()
+	}
+}
+
+// serve answers one question after another. What is being answered ends when the one who asked goes.
 func (s *Server) serve(c net.Conn) {
+	ctx, cancel := context.WithCancel(s.ctx)
 	stop := context.AfterFunc(s.ctx, func() { _ = c.Close() })
 	defer func() {
+		cancel()
 		stop()
 		_ = c.Close()
 	}()
-	lines := bufio.NewScanner(c)
-	lines.Buffer(make([]byte, 0, 512), maxQuestion)
+	questions := make(chan []byte)
+	s.wait.Go(func() {
+		defer cancel()
+		defer close(questions)
+		lines := bufio.NewScanner(c)
+		lines.Buffer(make([]byte, 0, 512), maxQuestion)
+		for lines.Scan() {
+			select {
+			case questions <- bytes.Clone(lines.Bytes()):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	out := json.NewEncoder(c)
 	for {
-		_ = c.SetDeadline(time.Now().Add(silence))
-		if !lines.Scan() {
-			return
-		}
-		reply := s.answer(lines.Bytes())
-		_ = c.SetDeadline(time.Now().Add(silence))
-		if out.Encode(reply) != nil {
+		select {
+		case line, ok := <-questions:
+			if !ok {
+				return
+			}
+			reply := s.answer(ctx, line)
+			_ = c.SetWriteDeadline(time.Now().Add(silence))
+			if out.Encode(reply) != nil {
+				return
+			}
+		case <-time.After(silence):
 			return
 		}
 	}
 }
 
-func (s *Server) answer(line []byte) answer {
+func (s *Server) answer(ctx context.Context, line []byte) answer {
 	var q question
 	if err := json.Unmarshal(line, &q); err != nil {
 		return answer{Error: "not a question: " + err.Error()}
@@ -156,7 +200,7 @@ func (s *Server) answer(line []byte) answer {
 	if f == nil {
 		return answer{Error: fmt.Sprintf("this cedrun knows nothing of %q: ask for %s", q.Want, strings.Join(slices.Sorted(maps.Keys(s.answers)), " or "))}
 	}
-	v, err := f(s.ctx, q.Args)
+	v, err := f(ctx, q.Args)
 	if err != nil {
 		return answer{Error: err.Error()}
 	}

@@ -116,6 +116,92 @@ func TestWhatIsNoQuestionIsAnsweredOrCutOff(t *testing.T) {
 	}
 }
 
+func TestAnAnswerEndsWithTheOneWhoAsked(t *testing.T) {
+	began, ended := make(chan struct{}), make(chan struct{})
+	s, err := Listen(filepath.Join(t.TempDir(), "s"), map[string]Answer{
+		"long": func(ctx context.Context, _ json.RawMessage) (any, error) {
+			close(began)
+			<-ctx.Done()
+			close(ended)
+			return nil, ctx.Err()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	c, err := Dial(ctx, s.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-began
+		cancel()
+	}()
+	if _, err := c.Ask(ctx, "long", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	_ = c.Close()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the answer goes on")
+	}
+}
+
+func TestTooManyViewersAreToldSo(t *testing.T) {
+	s, err := Listen(filepath.Join(t.TempDir(), "s"), map[string]Answer{
+		"time": func(context.Context, json.RawMessage) (any, error) { return 1, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := context.Background()
+	var last *Client
+	for n := range maxViewers + 1 {
+		c, err := Dial(ctx, s.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, err = c.Ask(ctx, "time", nil)
+		if full := n == maxViewers; full != (err != nil) || full && err.Error() != "32 others look at this process already: end one of them" {
+			t.Errorf("viewer %d: %v", n, err)
+		}
+		if n < maxViewers {
+			last = c
+		}
+	}
+	_ = last.Close() // makes room
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		c, err := Dial(ctx, s.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Ask(ctx, "time", nil)
+		_ = c.Close()
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no room again: %v", err)
+		}
+	}
+}
+
+func TestAPathThatIsTooLongIsSaidSo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 108))
+	_, err := Listen(dir, nil)
+	_, dial := Dial(context.Background(), Path(dir, 1))
+	for _, err := range []error{err, dial} {
+		if err == nil || !strings.Contains(err.Error(), "a socket's path may have 107") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestSocketsOfTheDeadAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	dead := Path(dir, 1<<30) // no process has this id

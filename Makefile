@@ -47,6 +47,10 @@ sim: require
 test-sim: require
 	cmake -S . -B build/sim -DCED_SIM=ON && cmake --build build/sim -j $(JOBS)
 	for s in $(SEEDS); do echo "seed $$s"; CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim/ced_test $(TESTS) || exit 1; done
+# The program's way to a device, there: residency of experts, and a mini checkpoint whole. Minutes, by hand.
+test-sim-go: sim
+	go test -tags sim -run Residency ./runtime/model
+	bin/cedrun-sim conform --backend cuda --model testdata/mini/calm
 # Minutes each, by hand: the same under the sanitizers. Each finds faults that the others do not see.
 test-sim-asan: require
 	cmake -S . -B build/sim-asan -DCED_SIM=ON -DCED_SANITIZE=address,undefined && cmake --build build/sim-asan -j $(JOBS)
@@ -154,4 +158,4 @@ fmt: $(CLANG_FORMAT)
 clean:
 	rm -rf bin build dist cuda/zz_stamp*.go
 .PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go test-page conform-arm64 dist dist-check mutate soak install lint fmt clean
-.PHONY: sim test-sim test-sim-asan test-sim-tsan toolkit nvcc cuda cuda-check
+.PHONY: sim test-sim test-sim-go test-sim-asan test-sim-tsan toolkit nvcc cuda cuda-check

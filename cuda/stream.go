@@ -87,6 +87,26 @@ func (s *Stream) Free(a Addr) {
 	}
 }
 
+// HostAlloc reserves n bytes of page-locked host memory, which kernels of any device read where it is; on a host stream it
+// is like Alloc.
+func (s *Stream) HostAlloc(n int) (Addr, error) {
+	var a C.uint64_t
+	if rc := C.ced_host_alloc(s.c, C.uint64_t(n), &a, &s.err); rc != 0 {
+		return 0, fmt.Errorf("allocate %d bytes of page-locked memory: %w", n, failure(&s.err))
+	}
+	return Addr(a), nil
+}
+
+// HostFree releases memory of HostAlloc; 0 is ignored.
+func (s *Stream) HostFree(a Addr) {
+	if a != 0 {
+		C.ced_host_free(s.c, C.uint64_t(a))
+	}
+}
+
+// HostBytes are n bytes at a, memory of HostAlloc.
+func HostBytes(a Addr, n int) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(uintptr(a))), n) }
+
 // Fill sets n bytes at dst to b.
 func (s *Stream) Fill(dst Addr, b byte, n int) error {
 	at := s.begin()

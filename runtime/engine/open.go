@@ -91,9 +91,10 @@ type Setup struct {
 	Slowdown    float64 // Options.Slowdown
 	// KVDir, if not empty, is where up to KVDisk bytes of pages of the prefix cache are kept. Trouble with it never keeps the
 	// engine from running; Warn is told.
-	KVDir  string
-	KVDisk int64
-	Warn   func(string)
+	KVDir       string
+	KVDisk      int64
+	Warn        func(string)
+	ExpertBytes int // model.Options.ExpertBytes
 	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
@@ -289,7 +290,8 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	o := model.Options{
 		Slots: setup.Slots, Context: setup.Context, KVTokens: setup.KVTokens, StepRows: setup.Chunk + setup.Slots,
 		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize, HugePages: setup.HugePages,
-		Tails: setup.Snapshots > 0,
+		ExpertBytes: setup.ExpertBytes,
+		Tails:       setup.Snapshots > 0,
 	}
 	f.residence(load, &o)
 	m, err := model.New(s, f.Checkpoint, f.Config, f.rows, o)

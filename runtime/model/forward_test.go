@@ -21,6 +21,11 @@ func openModel(t testing.TB, dir string, o checkpoint.Options, opt Options) *Mod
 
 func openModelAt(t testing.TB, dir string, o checkpoint.Options, opt Options) *Model {
 	t.Helper()
+	return openModelOn(t, ced.CPU, dir, o, opt)
+}
+
+func openModelOn(t testing.TB, kind ced.Kind, dir string, o checkpoint.Options, opt Options) *Model {
+	t.Helper()
 	c, err := config.Load(dir + "/config.json")
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +44,7 @@ func openModelAt(t testing.TB, dir string, o checkpoint.Options, opt Options) *M
 			t.Fatal(err)
 		}
 	}
-	s, err := ced.Open(ced.CPU, 0, 1)
+	s, err := ced.Open(kind, 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,11 @@ type Options struct {
 	// before. Stays says that what is in memory is there for good, because everything fits; Warmed that all experts are.
 	Prefetch, Stays, Warmed bool
 	// Tails keeps the streams of the last rows of each sequence between encoder and decoder, for images (Save).
-	Tails     bool
-	HugePages bool // ask for huge pages behind caches and step buffers of a host stream
+	Tails bool
+	// ExpertBytes bounds the memory of a device that routed experts take; the others stay in page-locked host memory, where
+	// kernels read them over the bus: slower, with the same bits. 0 = no bound.
+	ExpertBytes int
+	HugePages   bool // ask for huge pages behind caches and step buffers of a host stream
 	// StaleIndexKeys reproduces the upstream decode quirk (spec D1), for comparison with its goldens only.
 	StaleIndexKeys bool
 }
@@ -49,7 +52,8 @@ type Model struct {
 	engram   RowSource
 	probe    Probe
 	owned    []ced.Addr
-	bytes    int // of owned
+	pinned   []ced.Addr // page-locked host memory
+	bytes    int        // of owned
 
 	layout kv.Layout
 	pool   *kv.Pool
@@ -114,7 +118,10 @@ func (m *Model) Close() {
 	for _, a := range m.owned {
 		m.s.Free(a)
 	}
-	m.owned = nil
+	for _, a := range m.pinned {
+		m.s.HostFree(a)
+	}
+	m.owned, m.pinned = nil, nil
 }
 
 func (m *Model) alloc(n int) (ced.Addr, error) {

@@ -66,15 +66,20 @@ type weights struct {
 type loader struct {
 	ck    *checkpoint.Checkpoint
 	arena *arena // nil: in place
-	err   error
+	// Routed experts beyond limit bytes go to host, if there is one; placed are those that did not.
+	host          *arena
+	limit, placed int
+	err           error
 }
 
-func (l *loader) bytes(name string) ced.Addr {
+func (l *loader) bytes(name string) ced.Addr { return l.bytesIn(l.arena, name) }
+
+func (l *loader) bytesIn(to *arena, name string) ced.Addr {
 	b := l.data(name)
-	if l.arena == nil || len(b) == 0 {
+	if to == nil || len(b) == 0 {
 		return ced.HostAddr(b)
 	}
-	a, err := l.arena.put(b)
+	a, err := to.put(b)
 	if err != nil {
 		l.err = fmt.Errorf("load %s: %w", name, err)
 	}
@@ -144,8 +149,27 @@ func (l *loader) hyper(stem string) hyper {
 // expertTensors are the parts of an expert.
 var expertTensors = []string{"w1.weight", "w1.scale", "w3.weight", "w3.scale", "w2.weight", "w2.scale"}
 
-func (l *loader) expert(stem string) ced.Expert {
-	a := func(n string) ced.Addr { return l.bytes(stem + n) }
+func (l *loader) expert(stem string) ced.Expert { return l.expertIn(l.arena, stem) }
+
+// routed loads an expert that only some tokens use.
+func (l *loader) routed(stem string) ced.Expert {
+	to := l.arena
+	if l.host != nil {
+		size := 0
+		for _, n := range expertTensors {
+			size += len(l.data(stem + n))
+		}
+		if l.placed+size > l.limit {
+			to = l.host
+		} else {
+			l.placed += size
+		}
+	}
+	return l.expertIn(to, stem)
+}
+
+func (l *loader) expertIn(to *arena, stem string) ced.Expert {
+	a := func(n string) ced.Addr { return l.bytesIn(to, stem+n) }
 	return ced.Expert{
 		W1: a("w1.weight"), W1Scales: a("w1.scale"), W3: a("w3.weight"), W3Scales: a("w3.scale"),
 		W2: a("w2.weight"), W2Scales: a("w2.scale"),
@@ -201,15 +225,19 @@ func (m *Model) load() error {
 	l, c := &loader{ck: m.ck}, m.cfg
 	if !m.s.Host() {
 		l.arena = &arena{m: m}
+		if m.opt.ExpertBytes > 0 {
+			l.host = &arena{m: m, host: true}
+		}
 	}
 	m.w.embed, m.w.head, m.w.norm = l.linear("embed"), l.linear("head"), l.vector("norm.weight")
 	for i, s := range m.schedule {
 		w := m.layerWeights(l, s, i)
 		table := make([]ced.Expert, c.Experts)
+		l.limit = m.opt.ExpertBytes * (i + 1) / len(m.schedule) // every layer has its part, and what those before it left
 		var tensors [][][]byte
 		for e := range table {
 			stem := fmt.Sprintf("layers.%d.ffn.experts.%d.", i, e)
-			table[e] = l.expert(stem)
+			table[e] = l.routed(stem)
 			if m.opt.Prefetch && !(m.opt.Warmed && m.opt.Stays) && m.inPlace() {
 				var parts [][]byte
 				for _, n := range expertTensors {

@@ -137,7 +137,10 @@ func backend(c *cli.Context) (ced.Kind, error) {
 		return ced.Ref, nil
 	case "cuda":
 		if ced.Devices(ced.CUDA) == 0 {
-			return 0, errors.New("--backend cuda: this build has no CUDA back end or finds no device; use --backend cpu")
+			if cudaArchitectures == "" {
+				return 0, errors.New("--backend cuda: this build has no CUDA back end: use --backend cpu, or bin/cedrun-cuda, which make cuda builds")
+			}
+			return 0, errors.New("--backend cuda: no device; cedrun doctor says why, and --backend cpu needs none")
 		}
 		return ced.CUDA, nil
 	default:

@@ -233,9 +233,9 @@ func (r *planReport) print(out io.Writer) error {
 	}
 	p.line("")
 	p.line("Predicted speed")
-	p.line("  prefill %10.4g tok/s   a prompt of %.0f tokens in %s%s", r.Prefill.Rate, r.Prefill.Tokens, span(r.Prefill.Compute+r.Prefill.Disk), waiting(r.Prefill))
+	p.line("  prefill %10s tok/s   a prompt of %.0f tokens in %s%s", rate(r.Prefill.Rate), r.Prefill.Tokens, span(r.Prefill.Compute+r.Prefill.Disk), waiting(r.Prefill))
 	for _, d := range r.Decode {
-		p.line("  decode  %10.4g tok/s   after %d tokens%s%s", d.Rate, d.Position, r.each(d.Rate), waiting(d.Speed))
+		p.line("  decode  %10s tok/s   after %d tokens%s%s", rate(d.Rate), d.Position, r.each(d.Rate), waiting(d.Speed))
 	}
 	p.line("A decode step by kernel, measured now")
 	for _, k := range r.Kernels {
@@ -257,11 +257,19 @@ func (r *planReport) print(out io.Writer) error {
 }
 
 // each is a sequence's share of a rate.
-func (r *planReport) each(rate float64) string {
+func (r *planReport) each(all float64) string {
 	if r.Batch == 1 {
 		return ""
 	}
-	return fmt.Sprintf(", %.4g for each sequence", rate/float64(r.Batch))
+	return fmt.Sprintf(", %s for each sequence", rate(all/float64(r.Batch)))
+}
+
+// rate writes tokens a second in four digits, or all before the point.
+func rate(x float64) string {
+	if x >= 1000 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.4g", x)
 }
 
 // span writes a time to three digits or whole seconds.

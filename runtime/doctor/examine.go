@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"cedrun/runtime/host"
@@ -249,7 +251,11 @@ func (e *exam) files() {
 
 func (e *exam) port() {
 	if e.PortErr != nil {
-		e.say(Fault, "port", fmt.Sprintf("%s: %v", e.Address, e.PortErr), "end what listens there, or give serve another --port")
+		do := "give serve another --host or --port"
+		if errors.Is(e.PortErr, syscall.EADDRINUSE) {
+			do = "end what listens there, or give serve another --port"
+		}
+		e.say(Fault, "port", fmt.Sprintf("%s: %v", e.Address, e.PortErr), do)
 		return
 	}
 	e.ok("port", "%s is free", e.Address)

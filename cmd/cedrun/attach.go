@@ -24,6 +24,10 @@ func (con *console) attach(c *cli.Context) error {
 			return fmt.Errorf("--attach profiles what a process runs already: leave out --%s", name)
 		}
 	}
+	ask := profile.Ask{Seconds: c.Float64("seconds")}
+	if err := ask.Check(); err != nil {
+		return fmt.Errorf("--seconds: %w", err)
+	}
 	at, err := endpoint(c.Args().First())
 	if err != nil {
 		return err
@@ -32,8 +36,8 @@ func (con *console) attach(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	con.show("recording process %d for %g s", at.PID, c.Float64("seconds"))
-	answer, err := client.Ask(c.Context, profile.Want, profile.Ask{Seconds: c.Float64("seconds")})
+	con.show("recording process %d for %g s", at.PID, ask.Seconds)
+	answer, err := client.Ask(c.Context, profile.Want, ask)
 	con.clear()
 	if err = closing(client, err); err != nil {
 		if c.Context.Err() != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -72,6 +73,13 @@ type profiling struct {
 func (con *console) profile(c *cli.Context) error {
 	if name := c.String("roofline"); name != "" && strings.ToLower(filepath.Ext(name)) != ".svg" {
 		return fmt.Errorf("--roofline %s: the plot is an SVG file; give a name that ends in .svg", name)
+	}
+	for _, flag := range []string{"trace", "roofline"} {
+		if name := c.String(flag); name != "" {
+			if err := tryFile(name); err != nil {
+				return fmt.Errorf("--%s: %w", flag, err)
+			}
+		}
 	}
 	switch {
 	case c.Bool("attach"):
@@ -282,14 +290,36 @@ func (con *console) writeProfile(c *cli.Context, r *profile.Report, rec *profile
 	return nil
 }
 
-// writeFile makes a file of what write writes; a file that failed does not stay.
+// tryFile says now what writing a file would fail with after minutes. Pipes and devices are not touched.
+func tryFile(name string) error {
+	info, err := os.Stat(name)
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil
+	}
+	f, operr := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if operr != nil {
+		return operr
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(f.Close(), os.Remove(name))
+	}
+	return f.Close()
+}
+
+// writeFile makes a file of what write writes; a file that failed does not stay, unless it is a device.
 func writeFile(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	if err := closing(f, write(f)); err != nil {
-		_ = os.Remove(name)
+	info, err := f.Stat()
+	if err == nil {
+		err = write(f)
+	}
+	if err = closing(f, err); err != nil {
+		if info != nil && info.Mode().IsRegular() {
+			_ = os.Remove(name)
+		}
 		return err
 	}
 	return nil

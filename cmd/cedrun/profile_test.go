@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,11 +110,57 @@ func TestProfileAttachesToAServer(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"--attach 0": "give the number of a process", "--attach 999999999": "nobody listens", "--attach 999999999 --seconds 2": "nobody listens", "--attach=999999999 --layers": "nobody listens", "--attach --tokens 5": "leave out --tokens", "--attach --seconds 0": "0 seconds: use more than 0",
+		"--attach 0": "give the number of a process", "--attach 999999999": "nobody listens", "--attach 999999999 --seconds 2": "nobody listens", "--attach=999999999 --layers": "nobody listens", "--attach --tokens 5": "leave out --tokens", "--attach --seconds 0": "--seconds: 0 seconds: use more than 0", "--attach --seconds nan": "--seconds: NaN seconds: use more than 0",
 		"7": `unexpected argument "7"`, "--seconds 5": "--seconds is for --attach",
 	} {
 		if r := cedrun(t, "", append([]string{"profile"}, strings.Fields(args)...)...); r.status != 1 || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%s: status %d, %q", args, r.status, r.err)
+		}
+	}
+}
+
+func TestAFileThatCannotBeWrittenIsSaidBeforeAnythingRuns(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old.svg")
+	if err := os.WriteFile(old, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"--trace " + dir: "is a directory", "--roofline " + dir + "/none/r.svg": "no such file", "--attach 999999999 --trace " + dir: "is a directory",
+		"--attach 999999999 --roofline " + old + " --trace " + dir + "/new": "nobody listens",
+	} {
+		r := cedrun(t, "", append([]string{"profile"}, strings.Fields(args)...)...)
+		if r.status != 1 || !strings.Contains(r.err, want) || strings.Contains(r.err, "recording") {
+			t.Errorf("%s: status %d, %q", args, r.status, r.err)
+		}
+	}
+	if b, err := os.ReadFile(old); string(b) != "kept" {
+		t.Errorf("%s: %q, %v", old, b, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
+		t.Error("a file that was only tried stays")
+	}
+}
+
+func TestAFailedFileGoesButADeviceStays(t *testing.T) {
+	fault := errors.New("fault")
+	dir := t.TempDir()
+	for name, stays := range map[string]bool{filepath.Join(dir, "file"): false, filepath.Join(dir, "pipe"): true} {
+		if stays {
+			if err := syscall.Mkfifo(name, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := os.OpenFile(name, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+		}
+		if err := writeFile(name, func(io.Writer) error { return fault }); !errors.Is(err, fault) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(name); (err == nil) != stays {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

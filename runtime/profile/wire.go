@@ -23,6 +23,14 @@ type Ask struct {
 // MaxSpan is the longest recording that a process makes for another.
 const MaxSpan = 10 * time.Minute
 
+// Check refuses times that no process records for.
+func (a Ask) Check() error {
+	if !(a.Seconds > 0 && a.Seconds <= MaxSpan.Seconds()) {
+		return fmt.Errorf("%g seconds: use more than 0 and at most %g", a.Seconds, MaxSpan.Seconds())
+	}
+	return nil
+}
+
 // Reply is what a process recorded of itself.
 type Reply struct {
 	Subject   Subject         `json:"subject"`
@@ -37,8 +45,8 @@ func (r *Recorder) Answer(about func() (Subject, json.RawMessage, error)) func(c
 		if err := json.Unmarshal(args, &a); err != nil {
 			return nil, fmt.Errorf("profile: arguments: %w", err)
 		}
-		if !(a.Seconds > 0 && a.Seconds <= MaxSpan.Seconds()) {
-			return nil, fmt.Errorf("profile: %g seconds: use more than 0 and at most %g", a.Seconds, MaxSpan.Seconds())
+		if err := a.Check(); err != nil {
+			return nil, fmt.Errorf("profile: %w", err)
 		}
 		s, config, err := about()
 		if err != nil {

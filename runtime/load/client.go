@@ -32,7 +32,18 @@ func NewClient(address, key, model string) (*Client, error) {
 	base := strings.TrimSuffix(strings.TrimSuffix(u.Scheme+"://"+u.Host+u.Path, "/"), "/v1") + "/v1"
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.DisableCompression = 0, 1<<16, true
-	return &Client{base: base, key: key, model: model, http: &http.Client{Transport: t}}, nil
+	return &Client{base: base, key: key, model: model, http: &http.Client{Transport: t, CheckRedirect: sameMethod}}, nil
+}
+
+// sameMethod follows no redirect that makes a GET of a POST: its answer would be another page's.
+func sameMethod(q *http.Request, via []*http.Request) error {
+	switch {
+	case q.Method != via[0].Method:
+		return http.ErrUseLastResponse
+	case len(via) >= 10:
+		return errors.New("more than 10 redirects")
+	}
+	return nil
 }
 
 // Model is the name that requests ask for.
@@ -106,6 +117,9 @@ func merged(a, b map[string]json.RawMessage) map[string]json.RawMessage {
 	return out
 }
 
+// patience is how long the end of a connection's answer may take after [DONE].
+const patience = 50 * time.Millisecond
+
 // Kinds of errors. Statuses other than 200 are "status N".
 const (
 	KindConnect   = "connect"   // no connection, or one that broke before an answer
@@ -145,6 +159,9 @@ func (c *Client) ask(ctx context.Context, body []byte) (*answer, *failure) {
 		if err == nil {
 			err = a.add(text, time.Now())
 		}
+		if err == nil && !a.choice {
+			err = errNoChoice
+		}
 		if err != nil {
 			return a, failed(ctx, kindOf(err), err)
 		}
@@ -154,10 +171,23 @@ func (c *Client) ask(ctx context.Context, body []byte) (*answer, *failure) {
 	if err := a.readStream(resp.Body, time.Now); err != nil {
 		return a, failed(ctx, kindOf(err), err)
 	}
+	if a.done && !a.choice {
+		return a, failed(ctx, KindMalformed, errNoChoice)
+	}
+	if a.done {
+		finish(resp.Body)
+	}
 	if !a.done && a.finish == "" {
 		return a, failed(ctx, KindTruncated, errors.New("the stream ended without [DONE] and without a finish reason"))
 	}
 	return a, nil
+}
+
+// finish reads what follows [DONE], so that the connection can be used again; a server that keeps it open is not waited for.
+func finish(body io.ReadCloser) {
+	t := time.AfterFunc(patience, func() { _ = body.Close() })
+	defer t.Stop()
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 1<<16))
 }
 
 func failed(ctx context.Context, kind string, err error) *failure {

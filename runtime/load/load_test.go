@@ -236,6 +236,15 @@ func TestErrorsByKind(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")
 			fmt.Fprint(w, "<")
 		}},
+		{KindMalformed, "not an answer of a chat completion: it has no choices", events("data: {}\n\ndata: [DONE]\n\n")},
+		{KindMalformed, "not an answer of a chat completion: it has no choices", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"data": [{"id": "a list of models"}]}`)
+		}},
+		{KindMalformed, "not an answer of a chat completion: usage of -1 tokens", events(`data: {"usage": {"completion_tokens": -1}}` + "\n\n")},
+		{KindMalformed, "not an answer of a chat completion: an event of more than 16 MiB", events("data: " + strings.Repeat("x", maxEvent))},
+		{KindStream, "?[31mred", events(`data: {"error": {"message": "\u001b[31mred"}}` + "\n\n")},
+		{"status 302", "", func(w http.ResponseWriter) { w.Header().Set("Location", "/v1/models"); w.WriteHeader(302) }},
 		{KindTimeout, "no complete answer in time", func(http.ResponseWriter) { time.Sleep(200 * time.Millisecond) }},
 	} {
 		t.Run(tc.kind, func(t *testing.T) {
@@ -268,6 +277,21 @@ func TestErrorsByKind(t *testing.T) {
 			t.Errorf("%+v", q)
 		}
 	})
+}
+
+func TestAStreamEndsAtDone(t *testing.T) {
+	held := make(chan struct{})
+	s := serve(t, func(w http.ResponseWriter, n int, _ asked) {
+		stream(w, 1, 0, "x")
+		w.(http.Flusher).Flush()
+		if n == 0 { // the connection stays open
+			<-held
+		}
+	})
+	defer close(held)
+	if _, r := s.run(t, Generate(Shape{Requests: 3, Turns: 3, User: 1}), Options{Timeout: time.Minute}); r.OK != 3 {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestAnAnswerThatIsNotStreamed(t *testing.T) {

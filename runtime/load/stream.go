@@ -9,10 +9,13 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 )
 
-// maxEvent bounds the bytes of a line of a stream.
-const maxEvent = 16 << 20
+const (
+	maxEvent  = 16 << 20 // bytes of a line of a stream
+	maxTokens = 1 << 40  // of a usage
+)
 
 // chunk is an event of a stream, or a whole answer, as far as it is measured.
 type chunk struct {
@@ -52,6 +55,7 @@ type answer struct {
 	usage   *usage
 	finish  string
 	done    bool // the stream was complete
+	choice  bool // an event had one
 }
 
 // errStream is an error that the server sent within a stream.
@@ -59,7 +63,7 @@ type errStream struct{ message string }
 
 func (e *errStream) Error() string { return e.message }
 
-// readStream reads server-sent events to their end; now is asked when a line has come.
+// readStream reads server-sent events up to [DONE] or their end; now is asked when a line has come.
 func (a *answer) readStream(r io.Reader, now func() time.Time) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 4096), maxEvent)
@@ -70,7 +74,7 @@ func (a *answer) readStream(r io.Reader, now func() time.Time) error {
 		switch {
 		case len(text) == 0:
 			if any {
-				if err := a.event(data, now); err != nil {
+				if err := a.event(data, now); err != nil || a.done {
 					return err
 				}
 			}
@@ -81,11 +85,13 @@ func (a *answer) readStream(r io.Reader, now func() time.Time) error {
 			}
 			data, any = append(data, bytes.TrimPrefix(text[5:], []byte(" "))...), true
 			if len(data) > maxEvent {
-				return fmt.Errorf("an event of more than %d MiB", maxEvent>>20)
+				return errLong
 			}
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return errLong
+	} else if err != nil {
 		return err
 	}
 	if any {
@@ -112,11 +118,15 @@ func (a *answer) add(data []byte, at time.Time) error {
 		return &errStream{errorText(data)}
 	}
 	if c.Usage != nil {
+		if err := c.Usage.check(); err != nil {
+			return err
+		}
 		a.usage = c.Usage
 	}
 	if len(c.Choices) == 0 {
 		return nil
 	}
+	a.choice = true
 	x := &c.Choices[0]
 	if x.FinishReason != "" {
 		a.finish = x.FinishReason
@@ -128,7 +138,25 @@ func (a *answer) add(data []byte, at time.Time) error {
 	return nil
 }
 
-var errMalformed = errors.New("not an answer of a chat completion")
+// check refuses counts that would make nonsense of sums.
+func (u *usage) check() error {
+	cached := 0
+	if u.Details != nil {
+		cached = u.Details.Cached
+	}
+	for _, n := range []int{u.PromptTokens, u.CompletionTokens, cached} {
+		if n < 0 || n > maxTokens {
+			return fmt.Errorf("%w: usage of %d tokens", errMalformed, n)
+		}
+	}
+	return nil
+}
+
+var (
+	errMalformed = errors.New("not an answer of a chat completion")
+	errLong      = fmt.Errorf("%w: an event of more than %d MiB", errMalformed, maxEvent>>20)
+	errNoChoice  = fmt.Errorf("%w: it has no choices", errMalformed)
+)
 
 // errorText is the message of an error body, or its beginning.
 func errorText(body []byte) string {
@@ -153,9 +181,15 @@ func errorText(body []byte) string {
 	return short(string(body))
 }
 
-// short is the beginning of a text, on one line.
+// short is the beginning of a text, on one line and without control characters: a server's words go to a terminal.
 func short(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
 	if r := []rune(s); len(r) > 200 {
 		s = string(r[:200]) + "..."
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -97,6 +98,9 @@ func (con *console) load(c *cli.Context) error {
 	if err := client.FindModel(c.Context); err != nil {
 		if c.Context.Err() != nil {
 			return errInterrupted
+		}
+		if c.String("api-key-env") == "" && strings.Contains(err.Error(), "status 401") {
+			return fmt.Errorf("--url %s wants an API key: name the variable that holds one by --api-key-env (%w)", c.String("url"), err)
 		}
 		return fmt.Errorf("no answer from --url %s: %w", c.String("url"), err)
 	}

@@ -66,6 +66,8 @@ func TestLoadPrintsWhatItHasWhenInterrupted(t *testing.T) {
 func TestLoadFlagsThatMakeNoSense(t *testing.T) {
 	down := httptest.NewServer(nil)
 	down.Close()
+	locked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	defer locked.Close()
 	trace := filepath.Join(t.TempDir(), "trace")
 	if err := os.WriteFile(trace, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -86,6 +88,7 @@ func TestLoadFlagsThatMakeNoSense(t *testing.T) {
 		{"--trace no/such/file", "--trace: open no/such/file: no such file"},
 		{"--trace " + trace, `line 1: no "messages"`},
 		{"--trace - --turns 2", "--turns shapes conversations that are made up"},
+		{"--url " + locked.URL, "wants an API key: name the variable that holds one by --api-key-env"},
 		{"--url " + down.URL, "no answer from --url " + down.URL},
 		{"--model m --retries 0 --requests 1 --url " + down.URL, "no request was answered"},
 	} {

@@ -23,8 +23,34 @@ func kvFlags() []cli.Flag {
 		withDefault(stringFlag(groupCache, "kv-device", "", "`SIZE` of KV pages in the back end's memory, as in 4GiB"), "room for --max-batch x --context"),
 		withDefault(stringFlag(groupCache, "kv-host", "", "`SIZE` of the cache in host memory: one half for snapshots, the other for pages"), "1/16 of free memory, at most 4GiB"),
 		durationFlag(groupCache, "snapshot-time", time.Hour, "", "drop snapshots that were not used for `TIME`; 0 = only when others need the room"),
-		withDefault(stringFlag(groupCache, "kv-disk", "", "keep pages of up to `SIZE` on disk too, for later and for after a restart"), "none; 16GiB with --kv-dir"),
+		withDefault(stringFlag(groupCache, "kv-disk", "", "keep pages of up to `SIZE` on disk too, for later and for after a restart; 0 = none"), "none; 16GiB with --kv-dir"),
 		withDefault(stringFlag(groupCache, "kv-dir", "", "keep pages on disk in `DIR`, which one server uses at a time"), "cedrun/kv in the user's cache directory"),
+	}
+}
+
+// checkKV refuses sizes that are none before a model is read.
+func checkKV(c *cli.Context) error {
+	for _, name := range []string{"kv-device", "kv-host", "kv-disk"} {
+		if _, err := sizeFlag(c, name, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sizeFlag is the number of bytes that a flag says; 0 is a size here.
+func sizeFlag(c *cli.Context, name string, unset int64) (int64, error) {
+	switch text := c.String(name); text {
+	case "":
+		return unset, nil
+	case "0":
+		return 0, nil
+	default:
+		n, err := plan.ParseSize(text)
+		if err != nil {
+			return 0, fmt.Errorf("--%s: %w", name, err)
+		}
+		return n, nil
 	}
 }
 
@@ -35,16 +61,12 @@ func (s *server) readKV(f *engine.Files) error {
 	if s.defaults.Cache == job.CacheOff {
 		host = 0
 	}
-	device := int64(0)
-	for name, size := range map[string]*int64{"kv-device": &device, "kv-host": &host} {
-		text := s.c.String(name)
-		if text == "" {
-			continue
-		}
-		var err error
-		if *size, err = plan.ParseSize(text); err != nil && text != "0" {
-			return fmt.Errorf("--%s: %w", name, err)
-		}
+	device, err := sizeFlag(s.c, "kv-device", 0)
+	if err == nil {
+		host, err = sizeFlag(s.c, "kv-host", host)
+	}
+	if err != nil {
+		return err
 	}
 	tokens := s.setup.Slots * kv.PagesFor(s.setup.Context) * kv.PageTokens
 	if s.c.IsSet("kv-device") {
@@ -62,7 +84,7 @@ func (s *server) readKV(f *engine.Files) error {
 // readDisk reads where pages are kept on disk.
 func (s *server) readDisk() error {
 	dir, size := s.c.String("kv-dir"), s.c.String("kv-disk")
-	if dir == "" && (size == "" || size == "0") || s.defaults.Cache == job.CacheOff && size == "" {
+	if size == "0" || dir == "" && size == "" || s.defaults.Cache == job.CacheOff && size == "" {
 		return nil
 	}
 	s.setup.KVDisk = 16 << 30

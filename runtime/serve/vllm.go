@@ -42,5 +42,7 @@ func vllmNames(s *metrics.Set, m *job.Model, e job.Engine) {
 	s.Info("vllm:cache_config_info", "The KV cache.", append(labels,
 		"block_size", strconv.Itoa(kv.PageTokens), "num_gpu_blocks", strconv.Itoa(e.Load().KVTokens/kv.PageTokens),
 		"enable_prefix_caching", map[bool]string{true: "True", false: "False"}[m.Cache != job.CacheOff])...)
-	s.Total("vllm:num_preemptions_total", "Texts put back to make room for others: never.", func() float64 { return 0 })
+	s.Totals("vllm:num_preemptions_total", "Texts put back to make room for others: never.", "model_name", map[string]func() float64{
+		m.ID(): func() float64 { return 0 },
+	})
 }

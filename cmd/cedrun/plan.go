@@ -104,10 +104,10 @@ func readWish(c *cli.Context) (w *wish, err error) {
 	if w.setup, err = w.wish.Fill(w.config); err != nil {
 		return nil, err
 	}
-	if text := c.String("kv-host"); text != "" {
-		host, err := plan.ParseSize(text)
+	if c.String("kv-host") != "" {
+		host, err := sizeFlag(c, "kv-host", 0)
 		if err != nil {
-			return nil, fmt.Errorf("--kv-host: %w", err)
+			return nil, err
 		}
 		w.wish.KVTokens, w.wish.Snapshots = w.setup.KVTokens+plan.TokensIn(w.config, host/2), host-host/2
 		w.setup.KVTokens, w.setup.Snapshots = w.wish.KVTokens, w.wish.Snapshots

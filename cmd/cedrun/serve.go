@@ -169,6 +169,9 @@ func (s *server) read() (keys []string, err error) {
 	if x := s.setup.Slowdown; x != 0 && !(x > 1 && x <= 1000) {
 		return nil, fmt.Errorf("--decode-slowdown %v: use a factor above 1, or 0 for whole chunks", x)
 	}
+	if err := checkKV(c); err != nil {
+		return nil, err
+	}
 	if s.setup.Backend, err = backend(c); err != nil {
 		return nil, err
 	}

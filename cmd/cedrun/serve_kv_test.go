@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 )
@@ -50,4 +51,19 @@ func TestServeKeepsPrefixesOnDisk(t *testing.T) {
 		t.Errorf("after a restart %v tokens are hit, %v of them from disk", cached, loaded)
 	}
 	stop(again)
+}
+
+func TestADiskOfSizeZeroIsNone(t *testing.T) {
+	dir := t.TempDir()
+	s := serveDemo(t, "--kv-dir", dir, "--kv-disk", "0", "--kv-host", "0")
+	if code, o := s.post(t, http.DefaultClient, "/v1/completions", `{"prompt":"In the beginning","max_tokens":2}`); code != 200 {
+		t.Error(o)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	s.end()
+	if status := <-s.ended; status != 0 {
+		t.Errorf("exit status %d: %s", status, s.errs)
+	}
 }

@@ -229,6 +229,9 @@ func TestServeRefusesBadFlags(t *testing.T) {
 		{[]string{"--timeout", "-1s"}, "use 0 or more"},
 		{[]string{"--temperature", "9"}, "temperature is 9"},
 		{[]string{"--port", "0", "--context", "99999999"}, "this model takes at most"},
+		{[]string{"--port", port, "--kv-device", "4 gigs"}, "--kv-device: size"}, // before the address is taken
+		{[]string{"--port", port, "--kv-disk", "much"}, "--kv-disk: size"},
+		{[]string{"--port", "0", "--kv-host", "900TiB"}, "are free: lower --kv-device or --kv-host"},
 		{[]string{"--port", "0", "-m", testdata + "mini/base"}, "has no tokenizer.json"},
 	} {
 		r := cedrun(t, "", append([]string{"serve", "--log-level", "disabled"}, c.args...)...)

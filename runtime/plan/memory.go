@@ -174,7 +174,19 @@ func (l Load) Check() error {
 	if !l.LacksCache() {
 		return fmt.Errorf("%s of weights are to be read into memory and %s are free: leave out --no-map, or lift the limit on address space", GB(l.Read), GB(l.Available))
 	}
-	return fmt.Errorf("the KV cache of %d tokens takes %s and %s of memory are free: lower --context", l.KVTokens, GB(l.Buffers.KV+l.Buffers.Windows), GB(l.Available))
+	return fmt.Errorf("the KV cache of %d tokens takes %s and %s of memory are free: %s", l.KVTokens, GB(l.Buffers.KV+l.Buffers.Windows), GB(l.Available), l.remedy())
+}
+
+// remedy names the flag that asks for most of the cache.
+func (l Load) remedy() string {
+	texts := l.Setup.Slots * kv.PagesFor(l.Setup.Context) * kv.PageTokens
+	switch {
+	case l.Setup.Slots > 0 && l.KVTokens > 2*texts:
+		return "lower --kv-device or --kv-host"
+	case l.Setup.Slots > 1:
+		return "lower --context or --max-batch"
+	}
+	return "lower --context"
 }
 
 // LacksCache reports whether it is the cache of the sequences that the memory is too small for.

@@ -299,6 +299,8 @@ func TestALoadThatCannotFitIsRefused(t *testing.T) {
 		{"fits", Load{Weights: 500 * gib, Buffers: Buffers{KV: gib}, Available: 2 * gib}, ""},
 		{"memory unknown", Load{Buffers: Buffers{KV: 100 * gib}}, ""},
 		{"context too long", Load{Buffers: Buffers{KV: 3 * gib}, KVTokens: 1 << 20, Available: 2 * gib}, "KV cache of 1048576 tokens takes 3.2 GB and 2.1 GB of memory are free: lower --context"},
+		{"too many texts", Load{Setup: Setup{Context: 8192, Slots: 128}, Buffers: Buffers{KV: 3 * gib}, KVTokens: 1 << 20, Available: 2 * gib}, "are free: lower --context or --max-batch"},
+		{"too much for pages", Load{Setup: Setup{Context: 8192, Slots: 8}, Buffers: Buffers{KV: 3 * gib}, KVTokens: 1 << 20, Available: 2 * gib}, "are free: lower --kv-device or --kv-host"},
 		{"weights cannot be mapped", Load{Weights: 500 * gib, Read: 280 * gib, Buffers: Buffers{KV: gib}, Available: 2 * gib}, "leave out --no-map"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

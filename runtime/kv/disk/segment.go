@@ -120,8 +120,8 @@ func (s *Store) load(ctx context.Context) error {
 		}
 	}
 	if foreign > 0 {
-		s.warn("%d files in %s, %d MB in all, hold KV pages %v; they are left alone and are not in the byte budget: delete them if nobody needs them",
-			foreign, s.opt.Dir, s.stats.ForeignBytes>>20, errForeign)
+		s.warn("in %s there are KV pages %v (files: %d, %d MB in all); they are left alone and are not in the byte budget: delete them if nobody needs them",
+			s.opt.Dir, errForeign, foreign, s.stats.ForeignBytes/1e6)
 	}
 	return nil
 }

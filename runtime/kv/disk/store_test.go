@@ -163,7 +163,7 @@ func TestPagesOfAnotherIdentityAreNeverLoaded(t *testing.T) {
 		d.opt.Identity = id
 		d.reopen()
 		d.expect(a)
-		d.warned("1 files", "another model, configuration, numeric profile or format", "delete")
+		d.warned("files: 1", "another model, configuration, numeric profile or format", "delete")
 		if st := d.Stats(); st.ForeignFiles != 1 || st.ForeignBytes != d.fs.size() || st.Pages != 0 {
 			t.Errorf("%s: %+v", name, st)
 		}

@@ -40,7 +40,7 @@
 // Options.MaxBytes bounds the size of all segments together. The page given up is the one unused for longest of those
 // that no other page on disk follows, so a prefix loses its end first; and a page is only written after the one before
 // it, so what is written can be found. Times of use are counters in the headers, outside the checksum, and survive a
-// restart.
+// restart. Segments stay open: beyond Options.MaxFiles none is made and none is read.
 //
 // # Trouble
 //

@@ -102,5 +102,14 @@ func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 // Remove frees the file's space.
 func (OS) Remove(name string) error { return os.Remove(name) }
 
+// mostFiles leaves most of the process's files to those who ask it.
+func mostFiles() int {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return 256
+	}
+	return int(max(1, min(l.Cur/4, 1<<16)))
+}
+
 // full says whether err means that there is no room left.
 func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -97,7 +97,7 @@ func (s *Store) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the KV directory %s: %w", s.opt.Dir, err)
 	}
-	foreign := 0
+	foreign, left := 0, 0
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -109,6 +109,10 @@ func (s *Store) load(ctx context.Context) error {
 			continue
 		}
 		s.number = max(s.number, segmentNumber(f.Name)+1)
+		if len(s.segments) == s.opt.MaxFiles {
+			left++
+			continue
+		}
 		if err := s.loadSegment(f); err != nil {
 			s.stats.ForeignFiles++
 			s.stats.ForeignBytes += f.Size
@@ -118,6 +122,9 @@ func (s *Store) load(ctx context.Context) error {
 				s.warnRecord("ignore %s: %v", f.Name, err)
 			}
 		}
+	}
+	if left > 0 {
+		s.warn("%d files in %s are not read and not in the byte budget: of those that this process may open, %d are for KV pages; raise ulimit -n, or delete the files", left, s.opt.Dir, s.opt.MaxFiles)
 	}
 	if foreign > 0 {
 		s.warn("in %s there are KV pages %v (files: %d, %d MB in all); they are left alone and are not in the byte budget: delete them if nobody needs them",
@@ -185,7 +192,7 @@ func (s *Store) take() (place, error) {
 		seg.end++
 		s.bytes += s.stride()
 		return place{seg: seg, slot: seg.end - 1, grown: true}, nil
-	} else if (n == 0 || s.segments[n-1].end == s.segments[n-1].slots) && s.bytes+s.payload(1) <= limit {
+	} else if (n == 0 || s.segments[n-1].end == s.segments[n-1].slots) && n < s.opt.MaxFiles && s.bytes+s.payload(1) <= limit {
 		seg, err := s.create()
 		if err != nil {
 			return place{}, err

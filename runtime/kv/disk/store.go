@@ -16,6 +16,7 @@ type Options struct {
 	MaxBytes  int64 // of all segments together
 	PageBytes int   // kv.Layout.PageBytes
 	Identity  Identity
+	MaxFiles  int              // that may be open at a time; 0 = a quarter of what the process may open
 	Queue     int              // pages that may wait to be written; 0 = DefaultQueue
 	Warn      func(string)     // gets a sentence when something is wrong that an operator should know; may be nil
 	FS        FS               // nil = OS
@@ -79,6 +80,9 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	s.slots = segmentSlots(opt.MaxBytes, s.stride())
 	if least := s.payload(1); opt.MaxBytes < least {
 		return nil, fmt.Errorf("a KV disk budget of %d bytes holds no page: give it %d or more", opt.MaxBytes, least)
+	}
+	if s.opt.MaxFiles <= 0 {
+		s.opt.MaxFiles = mostFiles()
 	}
 	if opt.Queue <= 0 {
 		opt.Queue = DefaultQueue

@@ -329,6 +329,40 @@ func TestAFailureToWritePausesWriting(t *testing.T) {
 	}
 }
 
+// A store leaves files to the process: it makes do with those it may have, and says which it left aside.
+func TestFilesAreBounded(t *testing.T) {
+	d := open(t, 3*minSlots)
+	d.opt.MaxFiles = 2
+	d.reopen()
+	a := chain("a", 3*minSlots)
+	d.put(a...)
+	if n := d.hit(a, true); len(d.segments) != 2 || n != 2*minSlots {
+		t.Errorf("%d files, %d pages", len(d.segments), n)
+	}
+	b := chain("b", 2*minSlots)
+	d.put(b...)
+	d.expect(b, d.there(b)...)
+	d.quiet()
+	d.opt.MaxFiles = 1
+	d.reopen()
+	d.warned("1 files in kv are not read", "1 are for KV pages", "ulimit -n")
+	for _, p := range b {
+		d.Write(p, content(p))
+	}
+	if err := d.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.segments) != 1 || d.hit(b, true) == 0 || d.Stats().State != StateOn {
+		t.Errorf("%d files, %d pages, %+v", len(d.segments), d.hit(b, true), d.Stats())
+	}
+	d.opt.MaxFiles = 0 // as many as the process may
+	d.reopen()
+	d.quiet()
+	if len(d.segments) != 2 || mostFiles() < 1 {
+		t.Errorf("%d files", len(d.segments))
+	}
+}
+
 func TestAReadOnlyDirectoryIsReadLoudly(t *testing.T) {
 	d := open(t, 50)
 	a := chain("a", 5)

@@ -182,9 +182,9 @@ bool covers(const std::vector<Node> &nodes, std::vector<size_t> a, const std::ve
 
 Options &options() {
   static Options o{number("CED_SIM_SEED", 2),
-                         number("CED_SIM_THREADS", static_cast<long>(std::thread::hardware_concurrency())),
-                         std::min(number("CED_SIM_DEVICES", 1), 64L), number("CED_SIM_MEMORY", 16384),
-                         number("CED_SIM_FAULT", 0)};
+                   number("CED_SIM_THREADS", static_cast<long>(std::thread::hardware_concurrency())),
+                   std::min(number("CED_SIM_DEVICES", 1), 64L), number("CED_SIM_MEMORY", 16384),
+                   number("CED_SIM_FAULT", 0)};
   return o;
 }
 

@@ -231,6 +231,7 @@ func TestErrorsByKind(t *testing.T) {
 		{"status 502", "<html> bad gateway", func(w http.ResponseWriter) { w.WriteHeader(502); fmt.Fprint(w, "<html>\n bad gateway") }},
 		{KindStream, "out of pages", events(piece + `data: {"error": {"message": "out of pages"}}` + "\n\n")},
 		{KindTruncated, "the stream ended without [DONE] and without a finish reason", events(piece)},
+		{KindTruncated, "the stream ended within an event", events(piece + `data: {"choices":[{"del`)},
 		{KindMalformed, "not an answer of a chat completion: unexpected end of JSON input", events("data: {\n\n")},
 		{KindMalformed, "not an answer of a chat completion: invalid character '<' looking for beginning of value", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")

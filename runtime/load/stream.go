@@ -95,7 +95,10 @@ func (a *answer) readStream(r io.Reader, now func() time.Time) error {
 		return err
 	}
 	if any {
-		return a.event(data, now)
+		if err := a.event(data, now); !errors.Is(err, errMalformed) {
+			return err
+		}
+		return errors.New("the stream ended within an event")
 	}
 	return nil
 }

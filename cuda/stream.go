@@ -6,6 +6,8 @@ package ced
 #cgo noescape ced_download
 #cgo nocallback ced_download
 #include "ced.h"
+
+static void *host_pointer(uint64_t addr) { return (void *)(uintptr_t)addr; }
 */
 import "C"
 
@@ -105,7 +107,7 @@ func (s *Stream) HostFree(a Addr) {
 }
 
 // HostBytes are n bytes at a, memory of HostAlloc.
-func HostBytes(a Addr, n int) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(uintptr(a))), n) }
+func HostBytes(a Addr, n int) []byte { return unsafe.Slice((*byte)(C.host_pointer(C.uint64_t(a))), n) }
 
 // Fill sets n bytes at dst to b.
 func (s *Stream) Fill(dst Addr, b byte, n int) error {

@@ -233,6 +233,28 @@ func TestABranchIsKept(t *testing.T) {
 	}
 }
 
+// A prompt whose last token the next one replaces, as that of a turn whose reasoning goes: where it said that they part,
+// they go on from a snapshot.
+func TestAnAnnouncedBranchIsKept(t *testing.T) {
+	i := open(t, "wide", Setup{Backend: ced.CPU, Context: 512, Chunk: 40, Slots: 2, Snapshots: 1 << 30})
+	for _, prefill := range []model.Prefill{model.Exact, model.Cone, model.Replay} {
+		prompt := someIDs(i, 200, 3)
+		for turn := range 3 {
+			r := Request{Prompt: append(slices.Clone(prompt), 5), Branch: len(prompt), MaxTokens: 4, Prefill: prefill, Cache: CacheSnapshot, Salt: prefill.String()}
+			got := say(t, i, nil, r)
+			if c := got.result.Stats.Cache; turn > 0 && (c.Restore != RestoreSnapshot || c.Rerun != 0 || c.Hit < len(prompt)-40) {
+				t.Errorf("%v, turn %d: %+v", prefill, turn, c)
+			}
+			r.Cache = CacheOff
+			cold := say(t, i, nil, r)
+			if why := differ(&got.job, &cold.job); why != "" {
+				t.Errorf("%v, turn %d: %s", prefill, turn, why)
+			}
+			prompt = append(prompt, tail(i, turn+7, 40)...)
+		}
+	}
+}
+
 // Three times the same prompts, each time among many others: 32 sequences at a time, every one that of a lone cold run.
 func TestTheSamePromptsThreeTimesAmongOthers(t *testing.T) {
 	const together = 32

@@ -99,7 +99,7 @@ type run struct {
 	placed  int         // when it got its place, in the order of places
 	leader  *run        // whose prompt begins alike, while it is read up to shared tokens
 	shared  int
-	branch  int // where it takes a snapshot on its way, because its prompt left there what the cache knows
+	branch  int // where it takes a snapshot on its way: its prompt left there what the cache knows, or others may leave it
 	looked  int // place of the last request that it was compared with
 	stats   Stats
 	admit   time.Time
@@ -442,10 +442,11 @@ func (e *Engine) advance(q *run, rows int, logits ced.Addr) error {
 	} else {
 		q.stats.DecodeSteps++
 	}
-	if end == q.branch {
-		if err := e.keep(q, nil); err != nil {
+	if end == q.branch && end < len(q.Prompt) {
+		if err := e.store(q, nil); err != nil {
 			return err
 		}
+		q.branch = max(q.branch, q.Branch)
 	}
 	if end < len(q.Prompt) {
 		return nil

@@ -37,6 +37,8 @@ type Request struct {
 	Cache Cache
 	Salt  string
 
+	// Branch, if not 0, is where the prompts that come next may leave this one, before its end: a snapshot is taken there too.
+	Branch int
 	// Priority orders requests, lowest first; equal ones share the engine fairly between Owners.
 	Priority int
 	Owner    string
@@ -181,6 +183,9 @@ func (r *Request) validate(e *Engine) error {
 	}
 	if r.Filled < 0 || r.Filled > 0 && (r.Filled >= len(r.Prompt) || r.Session != nil || r.Cache != CacheOff) {
 		return fmt.Errorf("%d filled tokens of a prompt of %d: leave one to be processed, and use neither session nor cache", r.Filled, len(r.Prompt))
+	}
+	if r.Branch < 0 || r.Branch > len(r.Prompt) {
+		return fmt.Errorf("a branch at %d of a prompt of %d tokens", r.Branch, len(r.Prompt))
 	}
 	if r.Session != nil && r.Cache != CacheOff {
 		return fmt.Errorf("a request uses either a session or the cache")

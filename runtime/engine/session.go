@@ -44,6 +44,9 @@ func (e *Engine) place(q *run, tokens int) error {
 			return err
 		}
 	}
+	if q.branch == 0 {
+		q.branch = q.Branch
+	}
 	if err := e.room(kv.PagesFor(tokens) - len(q.seq.Pages())); err != nil {
 		return err
 	}

@@ -286,6 +286,9 @@ func (j *Job) request(c *choice) engine.Request {
 		req.OnLogits = func(pos int, row []float32) error { return c.score(pos, row, s.Top) }
 	} else {
 		req.Cache, req.Salt = s.Cache.engine(), s.Caller
+		if s.Start.Reasoning && !s.Start.Continues {
+			req.Branch = len(c.prompt) - 1 // the next turn drops the reasoning, and has its end where this one begins it
+		}
 	}
 	return req
 }

@@ -166,6 +166,9 @@ func TestWhatIsWrongIsALineWithWhatToDo(t *testing.T) {
 		"a shard that is missing": {func(f *Facts) {
 			f.Model.Report = &verify.Report{Faults: []string{"model-00002.safetensors is missing"}}
 		}, "checkpoint", Fault, "model-00002", "cedrun verify -m models/v41"},
+		"a shard that this user may not read": {func(f *Facts) {
+			f.Model.Report = &verify.Report{Faults: []string{"config.json: open config.json: permission denied"}}
+		}, "checkpoint", Fault, "permission denied", "chmod -R u+rX models/v41"},
 		"no tokenizer":           {func(f *Facts) { f.Model.Report.Tokens = 0 }, "tokenizer", Warning, "no tokenizer.json", "download"},
 		"a port in use":          {func(f *Facts) { f.PortErr = syscall.EADDRINUSE }, "port", Fault, "127.0.0.1:8080: address already in use", "--port"},
 		"nvcc without a version": {func(f *Facts) { f.Toolkit.Path = "bin/nvcc" }, "toolkit", Warning, "does not say its version", "CUDA_HOME"},

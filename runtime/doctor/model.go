@@ -3,6 +3,8 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 
 	"cedrun/runtime/plan"
 )
@@ -30,7 +32,7 @@ func (e *exam) checkpoint() {
 			e.say(Fault, "checkpoint", fmt.Sprintf("%s: %d more faults", name, len(r.Faults)-shown), "cedrun verify -m "+m.Dir+" lists them all")
 			break
 		}
-		e.say(Fault, "checkpoint", f, "download what is wrong again; cedrun verify -m "+m.Dir+" --deep checks every byte")
+		e.say(Fault, "checkpoint", f, remedyFor(f, m.Dir))
 	}
 	if r.OK && r.Tokens == 0 {
 		e.say(Warning, "tokenizer", "no tokenizer.json: this checkpoint takes token ids only, and serve refuses it", "download tokenizer.json beside the shards")
@@ -133,4 +135,12 @@ func (e *exam) cache() {
 	case c.Dir != "":
 		e.ok("cache", "%s can be written", c.Dir)
 	}
+}
+
+// remedyFor tells files that this user may not read from those that are not whole.
+func remedyFor(fault, dir string) string {
+	if strings.HasSuffix(fault, syscall.EACCES.Error()) {
+		return "let this user read the files: chmod -R u+rX " + dir + " as their owner, or run as their owner"
+	}
+	return "download what is wrong again; cedrun verify -m " + dir + " --deep checks every byte"
 }

@@ -183,10 +183,14 @@ func (con *console) loadTrace(c *cli.Context) (*load.Trace, error) {
 func (con *console) readTrace(c *cli.Context, think time.Duration) (*load.Trace, error) {
 	name := c.String("trace")
 	if name == "" {
-		return load.Generate(load.Shape{
+		shape := load.Shape{
 			Seed: c.Uint64("seed"), Requests: c.Int("requests"), Turns: c.Int("turns"), Systems: c.Int("systems"), System: c.Int("system-words"),
 			User: c.Int("turn-words"), MaxTokens: c.Int("max-tokens"), Think: think,
-		}), nil
+		}
+		if err := shape.Check(); err != nil {
+			return nil, err
+		}
+		return load.Generate(shape), nil
 	}
 	for _, f := range []string{"requests", "turns", "system-words", "systems", "turn-words", "max-tokens"} {
 		if c.IsSet(f) {

@@ -146,6 +146,9 @@ func (con *console) serve(c *cli.Context) error {
 	return s.run(ln, url)
 }
 
+// leastKeepAlive is the shortest time between comments on a stream: shorter ones would be most of it.
+const leastKeepAlive = 10 * time.Millisecond
+
 // read reads the flags that need no model.
 func (s *server) read() (keys []string, err error) {
 	c := s.c
@@ -168,6 +171,9 @@ func (s *server) read() (keys []string, err error) {
 	s.setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Slots: c.Int("max-batch"), Context: c.Int("context"), Slowdown: c.Float64("decode-slowdown")}
 	if x := s.setup.Slowdown; x != 0 && !(x > 1 && x <= 1000) {
 		return nil, fmt.Errorf("--decode-slowdown %v: use a factor above 1, or 0 for whole chunks", x)
+	}
+	if d := c.Duration("keep-alive"); d != 0 && d < leastKeepAlive {
+		return nil, fmt.Errorf("--keep-alive %v: use %v or more", d, leastKeepAlive)
 	}
 	if err := checkKV(c); err != nil {
 		return nil, err

@@ -227,6 +227,7 @@ func TestServeRefusesBadFlags(t *testing.T) {
 		{[]string{"--prefill", "fast"}, "use exact, cone or replay"},
 		{[]string{"--max-batch", "0"}, "use 1 or more"},
 		{[]string{"--timeout", "-1s"}, "use 0 or more"},
+		{[]string{"--keep-alive", "1ns"}, "--keep-alive 1ns: use 10ms or more"},
 		{[]string{"--temperature", "9"}, "temperature is 9"},
 		{[]string{"--port", "0", "--context", "99999999"}, "this model takes at most"},
 		{[]string{"--port", port, "--kv-device", "4 gigs"}, "--kv-device: size"}, // before the address is taken

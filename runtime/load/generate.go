@@ -22,6 +22,22 @@ type Shape struct {
 	Think     time.Duration // between an answer and the next turn on average, in the same way
 }
 
+// maxWords bounds the words of a generated trace: some hundreds of megabytes, which are made before the first is sent.
+const maxWords = 1e8
+
+// Check refuses shapes whose trace would not fit into memory.
+func (s Shape) Check() error {
+	sessions := float64(s.Requests)/float64(max(1, s.Turns)) + float64(max(1, s.Systems))
+	words := sessions*float64(s.System) + float64(s.Requests)*float64(max(20, s.User)) + 20*sessions // a message takes room too
+	switch {
+	case words > maxWords:
+		return fmt.Errorf("so many requests have %.3g words, and at most %.0g are possible: give fewer requests, systems or words", words, maxWords)
+	case s.Think.Seconds() > maxSeconds:
+		return fmt.Errorf("a think time of %v: at most 30 days are possible", s.Think)
+	}
+	return nil
+}
+
 // Generate makes a trace: sessions of Turns requests each, the last one as long as Requests leaves. The same shape gives
 // the same trace.
 func Generate(s Shape) *Trace {

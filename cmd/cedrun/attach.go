@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,7 +39,7 @@ func (con *console) attach(c *cli.Context) error {
 		return err
 	}
 	con.show("recording process %d for %g s", at.PID, ask.Seconds)
-	answer, err := client.Ask(c.Context, profile.Want, ask)
+	answer, err := recordThere(c.Context, client, ask, patience)
 	con.clear()
 	if err = closing(client, err); err != nil {
 		if c.Context.Err() != nil {
@@ -64,6 +66,17 @@ func (con *console) attach(c *cli.Context) error {
 		}
 	}
 	return con.writeProfile(c, profile.New(reply.Subject, reply.Recording, works, limits), reply.Recording)
+}
+
+// patience is how much longer than asked a process may take: it ends the step that it is in.
+const patience = time.Minute
+
+// recordThere has a process recorded, and waits a while longer than that takes.
+func recordThere(ctx context.Context, client *telemetry.Client, ask profile.Ask, patience time.Duration) (json.RawMessage, error) {
+	within := time.Duration(ask.Seconds*float64(time.Second)) + patience
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %v: is the process stopped?", within))
+	defer cancel()
+	return client.Ask(ctx, profile.Want, ask)
 }
 
 // numberLast puts the process that profile --attach names behind the flags, the one place where they are not ended by it.

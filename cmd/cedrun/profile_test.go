@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"cedrun/runtime/profile"
+	"cedrun/runtime/telemetry"
 )
 
 func TestProfileAccountsForARequest(t *testing.T) {
@@ -116,6 +117,29 @@ func TestProfileAttachesToAServer(t *testing.T) {
 		if r := cedrun(t, "", append([]string{"profile"}, strings.Fields(args)...)...); r.status != 1 || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%s: status %d, %q", args, r.status, r.err)
 		}
+	}
+}
+
+func TestAProcessThatDoesNotAnswerIsNotWaitedForForever(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cedrun") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s, err := telemetry.Listen(dir, map[string]telemetry.Answer{
+		profile.Want: func(ctx context.Context, _ json.RawMessage) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client, err := telemetry.Dial(context.Background(), s.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := recordThere(context.Background(), client, profile.Ask{Seconds: 0.01}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "no answer within 11ms: is the process stopped?") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -75,7 +75,7 @@ func (c *Client) Ask(ctx context.Context, want string, args any) (json.RawMessag
 		return nil, fmt.Errorf("telemetry: %s gave no answer: %w", c.path, err)
 	}
 	if a.Error != "" {
-		return nil, errors.New(a.Error)
+		return nil, errors.New(printable(a.Error))
 	}
 	return a.Reply, nil
 }

@@ -124,12 +124,7 @@ func Decode(data []byte) (*Snapshot, error) {
 		return nil, fmt.Errorf("telemetry: snapshot of version %d where this cedrun reads %d: use the cedrun that runs there", s.Version, Version)
 	}
 	for _, text := range s.texts() {
-		*text = strings.Map(func(r rune) rune {
-			if unicode.IsPrint(r) {
-				return r
-			}
-			return '?' // it may end up on a terminal
-		}, *text)
+		*text = printable(*text)
 	}
 	if m := s.Model; m != nil {
 		if err := m.check(); err != nil {
@@ -176,4 +171,14 @@ func (m *Model) check() error {
 		return fmt.Errorf("experts chosen in %d layers, missed in %d", len(e.Chosen), len(e.Missed))
 	}
 	return nil
+}
+
+// printable is a text of another process as it may end up on a terminal: on one line, without escape sequences.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
 }

@@ -38,7 +38,7 @@ func TestASnapshotGoesThroughTheSocketUnchanged(t *testing.T) {
 	s, err := Listen(dir, map[string]Answer{
 		WantSnapshot: func(context.Context, json.RawMessage) (any, error) { return want, nil },
 		"echo":       func(_ context.Context, args json.RawMessage) (any, error) { return args, nil },
-		"fault":      func(context.Context, json.RawMessage) (any, error) { return nil, errors.New("the reason") },
+		"fault":      func(context.Context, json.RawMessage) (any, error) { return nil, errors.New("the\x1b\nreason") },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestASnapshotGoesThroughTheSocketUnchanged(t *testing.T) {
 	if reply, err := c.Ask(ctx, "echo", map[string]int{"seconds": 5}); err != nil || string(reply) != `{"seconds":5}` {
 		t.Errorf("echo: %s, %v", reply, err)
 	}
-	if _, err := c.Ask(ctx, "fault", nil); err == nil || err.Error() != "the reason" {
+	if _, err := c.Ask(ctx, "fault", nil); err == nil || err.Error() != "the??reason" {
 		t.Errorf("fault: %v", err)
 	}
 	if _, err := c.Ask(ctx, "weather", nil); err == nil || !strings.Contains(err.Error(), `"weather": ask for echo or fault or snapshot`) {

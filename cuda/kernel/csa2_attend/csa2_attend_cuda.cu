@@ -84,7 +84,7 @@ __device__ void dequantise(const Key &key, uint32_t d, uint16_t *out) {
 // probabilities, and P V of kTiles * 8 channels. The order of all sums depends on the geometry only. P V of a block is
 // summed apart and then joins what came before, so that a form that splits the blocks among processors has these bits.
 template <int kTiles>
-__global__ void __launch_bounds__(kThreads) csa2_attend_kernel(ced_csa2_attend_args a, float scale) {
+__global__ void __launch_bounds__(kThreads, 1) csa2_attend_kernel(ced_csa2_attend_args a, float scale) {
   DYN_SMEM(unsigned char, memory);
   SHARED(Key, slots, kBlock);
   SHARED(float, carry, kHeads);

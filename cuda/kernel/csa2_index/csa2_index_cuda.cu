@@ -9,7 +9,7 @@ constexpr uint32_t kHeadTile = 16;                                      // rows 
 constexpr uint32_t kWarpKeys = 32, kWarps = 8, kThreads = 32 * kWarps;  // keys of a warp; of a block: 256
 constexpr uint32_t kBlockKeys = kWarpKeys * kWarps;
 constexpr uint32_t kOffset = 12;  // added to twice a key's value: 0..24
-constexpr uint32_t kSelectThreads = 1024;
+constexpr uint32_t kSelectThreads = 512;
 constexpr uint64_t kScoreBytes = uint64_t{64} << 20;  // of the scores that are kept at a time
 
 __host__ __device__ constexpr uint64_t padded(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
@@ -59,7 +59,7 @@ __device__ int32_t seen_of(const ced_csa2_index_args &a, int32_t r) {
 }
 
 // A block for a head of a row: RoPE, FP4, and its place in operand A. Padding heads are zero.
-__global__ void __launch_bounds__(128) query_kernel(ced_csa2_index_args a) {
+__global__ void __launch_bounds__(128, 1) query_kernel(ced_csa2_index_args a) {
   SHARED(float, x, kMaxIndexDim);
   const Layout at_(a);
   const auto &rows = *at<const ced_rows>(a.rows);
@@ -231,7 +231,7 @@ __device__ uint32_t cut(const uint32_t *count, uint32_t *found, uint32_t *k) {
 // a byte each, a third one writes. kBlocks: candidate blocks from maxima, else groups from scores. (1: masked keys are
 // left out of blocks, after they were chosen.)
 template <bool kBlocks>
-__global__ void __launch_bounds__(kSelectThreads) select_kernel(ced_csa2_index_args a, int32_t first) {
+__global__ void __launch_bounds__(kSelectThreads, 1) select_kernel(ced_csa2_index_args a, int32_t first) {
   SHARED(uint32_t, count, 256);
   SHARED(uint32_t, part, kSelectThreads / 32);
   SHARED(uint32_t, found, 2);

@@ -25,7 +25,7 @@ __device__ void store_code(uint8_t *codes, uint32_t channel, uint32_t code) {
 
 // A block for a group; its two rows stay in shared memory. The scales are those of num/quant.h, found by the lanes that
 // share one. Sum of squares of k: a thread's channels in ascending order, then block_sum.
-__global__ void __launch_bounds__(kThreads) kv_append_kernel(ced_kv_append_args a) {
+__global__ void __launch_bounds__(kThreads, 1) kv_append_kernel(ced_kv_append_args a) {
   DYN_SMEM(float, x);
   SHARED(float, part, kThreads / 32);
   const auto &rows = *at<const ced_rows>(a.rows);

@@ -13,7 +13,7 @@ constexpr uint32_t kSlice = 1024, kWarps = 8, kThreads = 32 * kWarps,
 // A block has a slice of the channels of kRows rows, so that fn is read once for them. A warp takes an output at a time; a
 // lane every 32nd channel, then warp_sum. The order depends on the width only.
 template <int kRows>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     project_kernel(ced_mhc_mix_args a, uint64_t scratch, int32_t first_row) {
   SHARED(float, h, kRows *kSlice);
   const uint32_t width = a.streams * a.dim, outputs = (2 + a.streams) * a.streams, k0 = blockIdx.x * kSlice;

@@ -21,9 +21,6 @@ type Tree struct {
 	seen   map[[32]byte]int32 // keys of pictures
 
 	cold int // nodes without a page
-	// Lost, if set, is asked before a node gives up its page; true means that the page can be had back, so that the node
-	// stays, without one.
-	Lost func(NodeID) bool
 	next NodeID
 	gone int // pages that Evict freed
 	byID map[NodeID]*node
@@ -258,14 +255,10 @@ func (t *Tree) Evict(n int) (freed int) {
 			continue
 		}
 		before := t.pool.Free()
-		if t.Lost != nil && t.Lost(x.id) {
-			t.vacate(x)
-		} else {
-			for e != nil && within(e.Value.(*node), x) {
-				e = e.Prev()
-			}
-			t.drop(x)
+		for e != nil && within(e.Value.(*node), x) {
+			e = e.Prev()
 		}
+		t.drop(x)
 		freed += t.pool.Free() - before
 		t.gone += t.pool.Free() - before
 	}
@@ -309,13 +302,6 @@ func (t *Tree) clear(n *node) {
 	delete(t.byID, n.id)
 }
 
-// Drop removes a node, if it is still there, and what comes after it.
-func (t *Tree) Drop(id NodeID) {
-	if n := t.byID[id]; n != nil {
-		t.drop(n)
-	}
-}
-
 // Page is a node's page; NoPage if it has none or is not there any more.
 func (t *Tree) Page(id NodeID) Page {
 	if n := t.byID[id]; n != nil {
@@ -324,18 +310,8 @@ func (t *Tree) Page(id NodeID) Page {
 	return NoPage
 }
 
-// Refill gives a node, if it is still there and lacks one, a page, of which the tree takes a reference.
-func (t *Tree) Refill(id NodeID, page Page) {
-	if n := t.byID[id]; n != nil && n.page == NoPage {
-		t.refill(n, page)
-	}
-}
-
-// Pages counts the nodes with a page in memory, Cold those without.
+// Pages counts the nodes with a page.
 func (t *Tree) Pages() int { return len(t.byID) - t.cold }
 
 // Evicted counts the pages that Evict has freed.
 func (t *Tree) Evicted() int { return t.gone }
-
-// Cold counts the nodes whose page is not in memory.
-func (t *Tree) Cold() int { return t.cold }

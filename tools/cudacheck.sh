@@ -11,7 +11,7 @@ if [ "$1" = --compile ]; then # NVCC FILE ARCH DIR, unless it is there and newer
 	[ -e "$base.cubin" ] && [ -z "$(find cuda -name '*.h' -newer "$base.cubin")" ] && [ ! "$file" -nt "$base.cubin" ] && exit 0
 	if "$2" -std=c++17 "-arch=$arch" -cubin -Icuda -DCED_WITH_CUDA=1 --fmad=false -Werror=all-warnings \
 		-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -Xptxas=-v -o "$base.cubin" "$file" 2>"$base.log"; then
-		cuobjdump -sass "$base.cubin" >"$base.sass" 2>/dev/null || : >"$base.sass"
+		cuobjdump -sass "$base.cubin" >"$base.sass" 2>>"$base.log" || { tail -n 1 "$base.log" >&2; rm -f "$base.cubin"; }
 		exit 0
 	fi
 	grep -v '^ptxas info' "$base.log" >&2

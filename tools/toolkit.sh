@@ -5,7 +5,7 @@ dir=$1 version='==13.*'
 [ -x "$dir/bin/nvcc" ] && exit 0
 rm -rf "$dir.tmp"
 mkdir -p "$dir.tmp/wheels"
-for part in nvcc crt runtime cccl cuobjdump; do
+for part in nvcc crt runtime cccl cuobjdump nvdisasm; do
 	python3 -m pip download --quiet --no-deps -d "$dir.tmp/wheels" "nvidia-cuda-$part$version"
 done
 python3 -m pip download --quiet --no-deps -d "$dir.tmp/wheels" "nvidia-nvvm$version"

@@ -228,8 +228,8 @@ __device__ uint32_t cut(const uint32_t *count, uint32_t *found, uint32_t *k) {
 }
 
 // A block for a row: the k largest of its keys, ties to the lower index, in ascending order; then -1. Two passes count by
-// a byte each, a third one writes. kBlocks: candidate blocks from maxima, else groups from scores. (1: masked keys are
-// left out of blocks, after they were chosen.)
+// a byte each, a third one writes. kBlocks: candidate blocks from maxima, of which masked ones are left out after the
+// choice; else groups from scores.
 template <bool kBlocks>
 __global__ void __launch_bounds__(kSelectThreads, 1) select_kernel(ced_csa2_index_args a, int32_t first) {
   SHARED(uint32_t, count, 256);

@@ -60,6 +60,7 @@ type Engine struct {
 	once   sync.Once
 
 	waiting, running []*run     // of the loop's goroutine only, like what follows
+	ended            []ending   // whose readers are not yet told
 	idle             []*Session // that hold a sequence, longest idle first
 	tree             *kv.Tree   // pages for requests to come
 	row              []float32
@@ -162,6 +163,8 @@ func (e *Engine) loop() {
 			for _, q := range append(e.running, e.waiting...) {
 				e.end(q, FinishCancelled, ErrClosed)
 			}
+			e.running, e.waiting = nil, nil
+			e.settle()
 			e.reads.Wait()
 			e.drain()
 			return
@@ -172,9 +175,10 @@ func (e *Engine) loop() {
 		e.s.Mark(plan.PartScheduler.String(), -1)
 		e.dropCancelled()
 		e.admit()
-		e.measure()
+		e.settle()
 		if len(e.running) > 0 {
 			e.step()
+			e.settle()
 			e.writeBehind(spillStep)
 			e.began = time.Now()
 			e.measure()
@@ -305,7 +309,24 @@ func (e *Engine) end(q *run, f Finish, err error) {
 	} else if !q.admit.IsZero() {
 		q.stats.Prefill = time.Since(q.admit)
 	}
-	q.gen.finish(Result{Finish: f, Err: err, Stats: q.stats})
+	e.ended = append(e.ended, ending{q.gen, Result{Finish: f, Err: err, Stats: q.stats}})
+}
+
+// ending is a request that ended, until its reader is told.
+type ending struct {
+	gen    *Generation
+	result Result
+}
+
+// settle publishes the load and then tells the readers of ended requests: who knows of an end sees the load, and the
+// counters, with it.
+func (e *Engine) settle() {
+	e.measure()
+	for _, end := range e.ended {
+		end.gen.finish(end.result)
+	}
+	clear(e.ended)
+	e.ended = e.ended[:0]
 }
 
 // step runs one batch: a row of every sequence that decodes, then prompt rows.

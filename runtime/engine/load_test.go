@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/sample"
@@ -69,5 +70,20 @@ func TestARequestIsToldOfItsPlaceAndTheLoadFollows(t *testing.T) {
 		if r := g.Wait(); r.Finish != FinishCancelled {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+func TestWhoKnowsOfAnEndSeesTheLoadAndTheCountersWithIt(t *testing.T) {
+	i := open(t, "edge", Setup{Backend: ced.CPU, Context: 64, Slots: 1, Observe: func(Step) { time.Sleep(20 * time.Millisecond) }})
+	ids := goldenIDs(t, "edge")[:5]
+	for n := 1; n <= 3; n++ {
+		say(t, i, nil, Request{Prompt: ids, MaxTokens: n, Sampling: sample.Params{TopP: 1}})
+		if l := i.Load(); l.Running != 0 || l.KVInUse != 0 {
+			t.Errorf("after %d tokens: %+v", n, l)
+		}
+	}
+	// Of three prompts and of the tokens that were fed back.
+	if c := i.Counters(); c.Prefill.Tokens != 15 || c.Decode.Tokens != 3 {
+		t.Errorf("%+v", c)
 	}
 }

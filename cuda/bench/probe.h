@@ -1,0 +1,23 @@
+// probe.h: what a device's memory and matrix units can do, the limits that ced_bench holds kernels against. Each call
+// enqueues one kernel.
+#pragma once
+#include "internal.h"
+
+namespace ced::bench {
+
+// Reads bytes at addr, a multiple of 16, once; adds the sum of their 32-bit words to the u32 at sum. addr may be in
+// page-locked host memory.
+int probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t sum, ced_err *err);
+
+// What the matrix units multiply: BF16 with F32 sums, or bytes with integer sums.
+enum class Matrix { kBf16, kInt8 };
+
+// `rounds` products of small integers a warp and accumulator, on all processors; *ops gets the multiplications and
+// additions. out: one number a thread, F32 or i32, of at most kMatrixThreads; each is rounds times what one round gives.
+constexpr uint64_t kMatrixThreads = uint64_t{1} << 20;
+int probe_matrix(ced_stream *s, Matrix kind, uint32_t rounds, uint64_t out, double *ops, ced_err *err);
+
+// Threads that write a number.
+uint64_t matrix_threads(const ced_stream *s);
+
+}  // namespace ced::bench

@@ -4,3 +4,6 @@ package ced
 
 // #cgo LDFLAGS: ${SRCDIR}/../build/libced.a -lstdc++ -lm -lpthread
 import "C"
+
+// Simulated says that CUDA devices of this build are simulated ones.
+const Simulated = false

@@ -6,3 +6,6 @@ package ced
 
 // #cgo LDFLAGS: ${SRCDIR}/../build/arm64/libced.a -lstdc++ -lm -lpthread
 import "C"
+
+// Simulated says that CUDA devices of this build are simulated ones.
+const Simulated = false

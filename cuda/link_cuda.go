@@ -6,3 +6,6 @@ package ced
 
 // #cgo LDFLAGS: ${SRCDIR}/../build/cuda/libced.a ${SRCDIR}/../build/cuda/libcudart_static.a -lstdc++ -lm -lpthread -ldl -lrt
 import "C"
+
+// Simulated says that CUDA devices of this build are simulated ones.
+const Simulated = false

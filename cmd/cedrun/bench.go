@@ -52,7 +52,7 @@ func benchCommand(con *console) *cli.Command {
 }
 
 func (con *console) bench(c *cli.Context) error {
-	o, err := benchOptions(c)
+	o, err := con.benchOptions(c)
 	if err != nil {
 		return err
 	}
@@ -103,15 +103,16 @@ func (con *console) printBench(c *cli.Context, r *bench.Report) error {
 	return r.Print(con.out, c.Bool("kernels"))
 }
 
-func benchOptions(c *cli.Context) (o bench.Options, err error) {
+func (con *console) benchOptions(c *cli.Context) (o bench.Options, err error) {
 	o = bench.Options{Repeat: c.Int("repeat"), Steps: c.Int("steps"), Seed: c.Uint64("seed")}
 	if c.Bool("json") && c.Bool("csv") {
 		return o, fmt.Errorf("--json and --csv: choose one")
 	}
 	o.Setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Chunk: c.Int("chunk"), NoMap: c.Bool("no-map")}
-	if o.Setup.Backend, err = backend(c); err != nil {
+	if o.Setup.Backend, err = con.backend(c); err != nil {
 		return o, err
 	}
+	o.Setup.Device = con.device
 	for _, x := range []struct {
 		flag string
 		dst  *[]int

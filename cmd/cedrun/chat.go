@@ -102,7 +102,7 @@ func (con *console) chat(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kind, err := backend(c)
+	kind, err := con.backend(c)
 	if err != nil {
 		return err
 	}

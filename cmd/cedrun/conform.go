@@ -37,7 +37,7 @@ func (con *console) conform(c *cli.Context) error {
 	if dir == "" {
 		return errors.New("give --model DIR: the embedded demo model has no goldens")
 	}
-	kind, err := backend(c)
+	kind, err := con.backend(c)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (con *console) conform(c *cli.Context) error {
 	if err != nil {
 		return closing(f, err)
 	}
-	s, err := openStream(c, kind)
+	s, err := con.openStream(c, kind)
 	if err != nil {
 		return closing(f, err)
 	}

@@ -28,6 +28,7 @@ type console struct {
 	interrupts func() (<-chan os.Signal, func()) // for commands that outlive Ctrl-C
 
 	noSelfTest            bool
+	device                int // of the CUDA back end
 	hugePages, hugeCopies bool
 	warming               engine.Warming
 	ctx                   context.Context // of the command: cancelled by Ctrl-C

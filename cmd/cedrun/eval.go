@@ -61,7 +61,7 @@ func (con *console) eval(c *cli.Context) error {
 	case file != "" && !recall:
 		return fmt.Errorf("unexpected argument %q: only --recall takes a file", file)
 	}
-	kind, err := backend(c)
+	kind, err := con.backend(c)
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,7 @@ func modelFlags() []cli.Flag {
 func computeFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag(groupCompute, "backend", "auto", "compute on `BACKEND`: auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
+		deviceFlag(),
 		threadsFlag(),
 		boolFlag(groupCompute, "pin", "bind each thread to a core of its own; for a machine that does nothing else"),
 	}
@@ -85,11 +86,11 @@ func threadsFlag() cli.Flag {
 }
 
 // openStream opens the stream that computeFlags ask for.
-func openStream(c *cli.Context, kind ced.Kind) (*ced.Stream, error) {
+func (con *console) openStream(c *cli.Context, kind ced.Kind) (*ced.Stream, error) {
 	if c.Bool("pin") {
-		return ced.Open(kind, 0, c.Int("threads"), ced.Pin)
+		return ced.Open(kind, con.device, c.Int("threads"), ced.Pin)
 	}
-	return ced.Open(kind, 0, c.Int("threads"))
+	return ced.Open(kind, con.device, c.Int("threads"))
 }
 
 // hugePagesFlag: weights in huge pages are read faster by a tenth or more. Mapped files are read into them at no cost;

@@ -76,7 +76,7 @@ func (con *console) generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kind, err := backend(c)
+	kind, err := con.backend(c)
 	if err != nil {
 		return err
 	}

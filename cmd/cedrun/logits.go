@@ -46,7 +46,7 @@ func (con *console) logits(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kind, err := backend(c)
+	kind, err := con.backend(c)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/engine"
 	"cedrun/runtime/plan"
@@ -61,6 +60,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 
 // start starts an engine on opened files, after it has said what that will take.
 func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance, error) {
+	setup.Device = con.device
 	p, err := f.Plan(setup)
 	if err != nil {
 		return nil, err
@@ -126,26 +126,6 @@ func (con *console) readWarming(c *cli.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-// backend reads --backend. auto is the CPU in a build without CUDA.
-func backend(c *cli.Context) (ced.Kind, error) {
-	switch name := c.String("backend"); name {
-	case "auto", "cpu":
-		return ced.CPU, nil
-	case "ref":
-		return ced.Ref, nil
-	case "cuda":
-		if ced.Devices(ced.CUDA) == 0 {
-			if cudaArchitectures == "" {
-				return 0, errors.New("--backend cuda: this build has no CUDA back end: use --backend cpu, or bin/cedrun-cuda, which make cuda builds")
-			}
-			return 0, errors.New("--backend cuda: no device; cedrun doctor says why, and --backend cpu needs none")
-		}
-		return ced.CUDA, nil
-	default:
-		return 0, fmt.Errorf("--backend %q: use auto, cpu, cuda or ref", name)
-	}
 }
 
 // tokenizerOf insists on a tokenizer.

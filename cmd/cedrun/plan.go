@@ -56,11 +56,11 @@ type wish struct {
 }
 
 func (con *console) plan(c *cli.Context) error {
-	w, err := readWish(c)
+	w, err := con.readWish(c)
 	if err != nil {
 		return err
 	}
-	s, err := openStream(c, w.backend)
+	s, err := con.openStream(c, w.backend)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (con *console) plan(c *cli.Context) error {
 	return report.print(con.out)
 }
 
-func readWish(c *cli.Context) (w *wish, err error) {
+func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 	w = &wish{threads: c.Int("threads")}
 	if w.source, err = source(c); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func readWish(c *cli.Context) (w *wish, err error) {
 	if w.mode, err = model.ParsePrefill(c.String("prefill")); err != nil {
 		return nil, err
 	}
-	if w.backend, err = backend(c); err != nil {
+	if w.backend, err = con.backend(c); err != nil {
 		return nil, err
 	}
 	if w.config, err = readConfig(w.source); err != nil {

@@ -93,7 +93,7 @@ func (con *console) profile(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kind, err := backend(c)
+	kind, err := con.backend(c)
 	if err != nil {
 		return err
 	}

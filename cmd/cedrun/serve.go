@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -178,7 +177,7 @@ func (s *server) read() (keys []string, err error) {
 	if err := checkKV(c); err != nil {
 		return nil, err
 	}
-	if s.setup.Backend, err = backend(c); err != nil {
+	if s.setup.Backend, err = s.backend(c); err != nil {
 		return nil, err
 	}
 	s.limits = job.Limits{Slots: s.setup.Slots, Queue: c.Int("max-queue"), PerKey: c.Int("max-per-key"), Timeout: c.Duration("timeout")}
@@ -235,16 +234,16 @@ func (s *server) run(ln net.Listener, url string) error {
 	failed := make(chan error, 2)
 	go func() { failed <- h.Serve(ln) }()
 	s.log.Info().Str("url", url).Msg("listening; the model is being loaded")
-	loaded := make(chan io.Closer, 1)
+	loaded := make(chan *engine.Instance, 1)
 	go func() {
 		inst, err := s.load()
 		if err != nil {
 			failed <- err
 			return
 		}
-		loaded <- pub.Show(inst)
+		loaded <- inst
 	}()
-	var inst io.Closer
+	var inst *engine.Instance
 	select {
 	case err := <-failed:
 		return err
@@ -252,16 +251,20 @@ func (s *server) run(ln net.Listener, url string) error {
 		return errInterrupted // what loads ends with the process
 	case inst = <-loaded:
 	}
+	shown := pub.Show(inst)
 	s.log.Info().Str("url", url).Str("model", s.defaults.ID()).Int("context", s.defaults.Context).Int("max_batch", s.limits.Slots).Msg("ready")
 	if _, err := fmt.Fprintln(s.out, url); err != nil {
-		return closing(inst, fmt.Errorf("write the address: %w", err))
+		return closing(shown, fmt.Errorf("write the address: %w", err))
 	}
 	select {
 	case err := <-failed:
-		return closing(inst, err)
+		return closing(shown, err)
+	case <-inst.Done(): // its device failed; who waits for an answer is told
+		s.shut(h)
+		return closing(shown, inst.Err())
 	case <-s.c.Context.Done():
 	}
-	return closing(inst, s.end(h))
+	return closing(shown, s.end(h))
 }
 
 // end lets what runs finish.
@@ -272,12 +275,20 @@ func (s *server) end(h *http.Server) error {
 	if err := s.http.Drain(ctx); err != nil {
 		s.log.Warn().Msg("requests were cut off: a longer --drain-time lets them finish")
 	}
-	ctx, cancel = context.WithTimeout(context.Background(), 5*time.Second) // for answers on their way
-	defer cancel()
-	if err := h.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.shut(h); err != nil {
 		return err
 	}
 	s.log.Info().Msg("ended")
+	return nil
+}
+
+// shut gives answers on their way some seconds.
+func (s *server) shut(h *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := h.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
 	return nil
 }
 

@@ -6,6 +6,10 @@
 
 #include "device/runtime.h"
 
+#ifndef CED_BUILT_FOR
+#define CED_BUILT_FOR "other devices"
+#endif
+
 struct ced_graph {
   cudaGraphExec_t exec;
 };
@@ -22,6 +26,9 @@ int cuda_fail(ced_err *err, cudaError_t e, const char *what) {
 
 namespace {
 
+// A kernel that every build has: whether it can be loaded tells whether the build has code for a device.
+__global__ void present() {}
+
 cudaEvent_t event_of(const ced_event *e) { return static_cast<cudaEvent_t>(e->cuda); }
 void *pointer(uint64_t addr) { return reinterpret_cast<void *>(addr); }
 
@@ -34,6 +41,15 @@ int open_all(CudaStream *c, ced_err *err) {
     return fail(err, CED_ENODEV,
                 "stream: %s has compute capability %d.%d, the kernels need 8.0; use --backend cpu", p.name,
                 p.major, p.minor);
+  cudaFuncAttributes code{};
+  if (const cudaError_t e = cudaFuncGetAttributes(&code, present);
+      e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction) {
+    cudaGetLastError();
+    return fail(err, CED_ENODEV,
+                "stream: %s has compute capability %d.%d, and this build has kernels for %s only; choose "
+                "another --device, build with that architecture, or use --backend cpu",
+                p.name, p.major, p.minor, CED_BUILT_FOR);
+  }
   CED_CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream: creating it");
   void *host = nullptr;
   CED_CUDA_TRY(cudaHostAlloc(&host, 2 * Staging::kHalf, cudaHostAllocPortable), "stream: page-locked memory");
@@ -91,9 +107,21 @@ int cuda_count() {
   return 0;
 }
 
+// Why there is none.
+static int no_device(ced_err *err) {
+  int n = 0, driver = 0, runtime = 0;
+  const cudaError_t e = cudaGetDeviceCount(&n);
+  cudaDriverGetVersion(&driver), cudaRuntimeGetVersion(&runtime);
+  cudaGetLastError();
+  if (e == cudaErrorInsufficientDriver && driver == 0) return fail(err, CED_ENODEV, "no CUDA driver");
+  if (e == cudaErrorInsufficientDriver)
+    return fail(err, CED_ENODEV, "the NVIDIA driver goes up to CUDA %d.%d, and this build is of CUDA %d.%d",
+                driver / 1000, driver / 10 % 100, runtime / 1000, runtime / 10 % 100);
+  return fail(err, CED_ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
+}
+
 int cuda_open(ced_stream *s, ced_err *err) {
-  if (cuda_count() == 0)
-    return fail(err, CED_ENODEV, "no CUDA device, or no driver for it; use --backend cpu");
+  if (cuda_count() == 0) return no_device(err);
   auto *c = new (std::nothrow) CudaStream;
   if (c == nullptr) return fail(err, CED_ENOMEM, "stream: out of host memory");
   c->device = s->device;
@@ -186,6 +214,7 @@ void cuda_host_free(ced_stream *s, uint64_t addr) {
 
 int cuda_info(int device, ced_device *out, ced_err *err) {
   const int n = cuda_count();
+  if (n == 0) return no_device(err);
   if (device < 0 || device >= n)
     return fail(err, CED_ENODEV, "device info: there is no CUDA device %d", device);
   cudaDeviceProp p{};

@@ -8,7 +8,7 @@ namespace sim {
 
 // The environment's choices; see sim.h.
 struct Options {
-  long seed, threads, devices, memory_mib, fault_launch;
+  long seed, threads, devices, memory_mib, fault_launch, nomem_launch, capability, unified;
 };
 Options &options();  // tests change the seed
 

@@ -38,6 +38,8 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidDeviceFunction = 98,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
@@ -79,6 +81,8 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount, integrated;
 };
 
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
@@ -120,6 +124,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+struct cudaFuncAttributes {
+  int binaryVersion;
+};
+cudaError_t cudaFuncGetAttributesOf(cudaFuncAttributes *out);
+template <class F>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, F *) {
+  return cudaFuncGetAttributesOf(out);
+}
 cudaError_t cudaFuncSetAttributeOf(const void *kernel, cudaFuncAttribute attribute, int value);
 template <class F>
 cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value) {

@@ -6,6 +6,9 @@
 //   CED_SIM_THREADS  host threads that run blocks (one per processor)
 //   CED_SIM_DEVICES  devices (1)      CED_SIM_MEMORY  MiB of each (16384)
 //   CED_SIM_FAULT    N: the N-th launch fails as an illegal address does, and everything after it
+//   CED_SIM_NOMEM    N: the N-th launch is refused for lack of memory, and no other
+//   CED_SIM_CAPABILITY  compute capability (90); only 9.x has kernels
+//   CED_SIM_UNIFIED  1: devices say that their memory is the host's
 #pragma once
 #include <cmath>
 #include <cstddef>

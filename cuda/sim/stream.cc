@@ -60,7 +60,7 @@ struct Machine {
   std::vector<std::pair<const void *, int>> shared_limits;
   bool peers[256][256] = {};
   Dice dice{static_cast<uint64_t>(options().seed)};
-  long launches = 0;
+  long launches = 0, asked = 0;  // run, and enqueued
   int sticky = cudaSuccess;
 };
 Machine &machine() {
@@ -183,8 +183,12 @@ bool covers(const std::vector<Node> &nodes, std::vector<size_t> a, const std::ve
 Options &options() {
   static Options o{number("CED_SIM_SEED", 2),
                    number("CED_SIM_THREADS", static_cast<long>(std::thread::hardware_concurrency())),
-                   std::min(number("CED_SIM_DEVICES", 1), 64L), number("CED_SIM_MEMORY", 16384),
-                   number("CED_SIM_FAULT", 0)};
+                   std::min(number("CED_SIM_DEVICES", 1), 64L),
+                   number("CED_SIM_MEMORY", 16384),
+                   number("CED_SIM_FAULT", 0),
+                   number("CED_SIM_NOMEM", 0),
+                   number("CED_SIM_CAPABILITY", 90),
+                   number("CED_SIM_UNIFIED", 0)};
   return o;
 }
 
@@ -194,6 +198,8 @@ int enqueue(Stream *s, Launch launch) {
   const Lock lock(mutex);
   if (s == nullptr || s->device != current_device) return result(cudaErrorInvalidResourceHandle);
   if (const int e = check_launch(launch)) return result(e);
+  if (machine().sticky == cudaSuccess && ++machine().asked == options().nomem_launch)
+    return result(cudaErrorMemoryAllocation);
   const int device = s->device;
   return result(add(s, [launch, device] {
     Machine &m = machine();
@@ -208,6 +214,8 @@ int enqueue(Stream *s, Launch launch) {
 
 using namespace sim;
 
+cudaError_t cudaDriverGetVersion(int *version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int *n) {
   *n = static_cast<int>(options().devices);
   return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
@@ -226,7 +234,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   *p = {};
   snprintf(p->name, sizeof p->name, "simulated device %d", device);
   p->totalGlobalMem = static_cast<size_t>(options().memory_mib) << 20;
-  p->sharedMemPerBlockOptin = kMaxShared, p->major = 9, p->multiProcessorCount = kMultiprocessors;
+  p->sharedMemPerBlockOptin = kMaxShared, p->multiProcessorCount = kMultiprocessors;
+  p->major = static_cast<int>(options().capability / 10),
+  p->minor = static_cast<int>(options().capability % 10);
+  p->integrated = options().unified != 0;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
@@ -267,6 +278,8 @@ const char *cudaGetErrorString(cudaError_t e) {
       return "no CUDA-capable device is detected";
     case cudaErrorInvalidResourceHandle:
       return "invalid resource handle";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
     case cudaErrorNotReady:
       return "device not ready";
     case cudaErrorIllegalAddress:
@@ -473,6 +486,10 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   delete exec;
   return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributesOf(cudaFuncAttributes *out) {
+  out->binaryVersion = 90;
+  return result(options().capability / 10 == 9 ? cudaSuccess : cudaErrorNoKernelImageForDevice);
 }
 cudaError_t cudaFuncSetAttributeOf(const void *kernel, cudaFuncAttribute, int value) {
   const Lock lock(mutex);

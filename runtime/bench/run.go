@@ -80,7 +80,7 @@ func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err erro
 	if n := b.opt.Setup.Chunk; opt.Setup.Chunk > n {
 		opt.Warn(fmt.Sprintf("--chunk %d is lowered to %d: no sequence here is longer", opt.Setup.Chunk, n))
 	}
-	if b.stream, err = ced.Open(b.opt.Setup.Backend, 0, b.inst.Threads()); err != nil {
+	if b.stream, err = ced.Open(b.opt.Setup.Backend, b.opt.Setup.Device, b.inst.Threads()); err != nil {
 		return nil, err
 	}
 	defer b.stream.Close()

@@ -73,6 +73,7 @@ type Engine struct {
 	spare            []*snapshot // whose memory the next ones take
 	arrived          uint64      // requests
 	placed           int         // requests that got their places
+	fault            error       // of the device, which works no more
 	tier
 }
 
@@ -147,6 +148,8 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Generation, error) {
 		return q.gen, nil
 	case <-e.stop:
 		return nil, ErrClosed
+	case <-e.done:
+		return nil, cmp.Or(e.fault, ErrClosed)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -176,12 +179,16 @@ func (e *Engine) loop() {
 		e.dropCancelled()
 		e.admit()
 		e.settle()
-		if len(e.running) > 0 {
+		if len(e.running) > 0 && e.fault == nil {
 			e.step()
 			e.settle()
 			e.writeBehind(spillStep)
 			e.began = time.Now()
 			e.measure()
+		}
+		if e.fault != nil {
+			e.fail()
+			return
 		}
 	}
 }
@@ -300,6 +307,9 @@ func (e *Engine) admit() {
 
 // end finishes a request and returns what it held.
 func (e *Engine) end(q *run, f Finish, err error) {
+	if f == FinishError {
+		err = e.judge(err)
+	}
 	e.order.leave(q.Owner)
 	if rerr := errors.Join(e.letGo(q), e.leave(q, f != FinishError)); rerr != nil && err == nil {
 		f, err = FinishError, rerr

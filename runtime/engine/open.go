@@ -78,6 +78,7 @@ func (s Source) Tokenizer() (*tokenizer.Tokenizer, error) {
 // Setup says how to run a checkpoint.
 type Setup struct {
 	Backend  ced.Kind
+	Device   int  // of the CUDA back end, counted from 0
 	Threads  int  // 0 = one per usable core
 	Pin      bool // binds each thread to a core
 	Context  int  // tokens a sequence may have; 0 = 8192 or what the model allows
@@ -283,7 +284,7 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	if setup.Pin {
 		flags = append(flags, ced.Pin)
 	}
-	s, err := ced.Open(setup.Backend, 0, setup.Threads, flags...)
+	s, err := ced.Open(setup.Backend, setup.Device, setup.Threads, flags...)
 	if err != nil {
 		return nil, err
 	}

@@ -117,6 +117,11 @@ func ShuttingDown() *wire.Error {
 	return &wire.Error{Status: http.StatusServiceUnavailable, Code: "shutting_down", Message: "the server is shutting down", RetryAfter: 10 * time.Second}
 }
 
+// deviceFailed is the answer of a server that ends because its device did.
+func deviceFailed() *wire.Error {
+	return &wire.Error{Status: http.StatusServiceUnavailable, Code: "device_failed", Message: "the device failed and the server ends; its log says why", RetryAfter: 30 * time.Second}
+}
+
 var errTimeout = &wire.Error{Status: http.StatusGatewayTimeout, Code: "timeout", Message: "the request took longer than this server allows"}
 
 // admit takes n places for an owner, or says when to come again.
@@ -257,8 +262,13 @@ func (r *Runner) room(p int, ids []int32, s Spec) (int, error) {
 // failure is the error of a result as a client may see it; the log has it all.
 func (r *Runner) failure(res engine.Result) error {
 	switch {
+	case errors.Is(res.Err, engine.ErrDevice):
+		return deviceFailed()
 	case res.Finish == engine.FinishError:
 		r.log.Error().Err(res.Err).Msg("a generation failed")
+		if errors.Is(res.Err, engine.ErrNoMemory) {
+			return &wire.Error{Status: http.StatusServiceUnavailable, Code: "out_of_memory", Message: "the device has no memory left for this request; try again", RetryAfter: time.Second}
+		}
 		return fmt.Errorf("generation: %w", res.Err)
 	case res.Finish != engine.FinishCancelled:
 		return nil

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/selftest"
+)
+
+func deviceFlag() cli.Flag {
+	return intFlag(groupCompute, "device", 0, 0, "", "with --backend cuda: compute on CUDA device `N`; cedrun doctor lists them")
+}
+
+// backend reads --backend and --device, which it keeps for start.
+func (con *console) backend(c *cli.Context) (ced.Kind, error) {
+	name := c.String("backend")
+	kind, err := con.kind(name, c.Int("device"))
+	if err != nil {
+		return 0, fmt.Errorf("--backend %s: %w", name, err)
+	}
+	if kind == ced.CUDA {
+		con.device = c.Int("device")
+	} else if c.IsSet("device") && name != "auto" {
+		return 0, fmt.Errorf("--device %d: the back end %s has none; use --backend cuda", c.Int("device"), name)
+	}
+	return kind, nil
+}
+
+func (con *console) kind(name string, device int) (ced.Kind, error) {
+	switch name {
+	case "cpu":
+		return ced.CPU, nil
+	case "ref":
+		return ced.Ref, nil
+	case "auto":
+		return con.automatic(device), nil
+	case "cuda":
+		if cudaArchitectures == "" && !ced.Simulated {
+			return 0, errors.New("this build has no CUDA back end: use --backend cpu, or bin/cedrun-cuda, which make cuda builds")
+		}
+		return ced.CUDA, usable(device)
+	}
+	return 0, errors.New("use auto, cpu, cuda or ref")
+}
+
+// simulatedAuto in the environment lets auto take a simulated device, which is far slower than the CPU.
+const simulatedAuto = "CED_SIM_AUTO"
+
+// automatic is the device where the build has kernels for it and they compute rightly there, else the CPU, with a word why.
+func (con *console) automatic(device int) ced.Kind {
+	if cudaArchitectures == "" && (!ced.Simulated || os.Getenv(simulatedAuto) == "") {
+		return ced.CPU
+	}
+	err := usable(device)
+	if err == nil {
+		if err = tryKernels(device); err == nil {
+			return ced.CUDA
+		}
+	}
+	con.log.Warn().Msg(err.Error() + "; computing on the CPU")
+	return ced.CPU
+}
+
+// usable says what is wrong with a device.
+func usable(device int) error {
+	n := ced.Devices(ced.CUDA)
+	if n > 0 && device >= n {
+		return fmt.Errorf("there is no CUDA device %d: this machine has %d, counted from 0", device, n)
+	}
+	if _, err := ced.DeviceInfo(device); err != nil {
+		return err
+	}
+	return nil
+}
+
+// tryKernels opens a stream on a device and compares each of its kernels with the reference.
+func tryKernels(device int) error {
+	s, err := ced.Open(ced.CUDA, device, 0)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return selftest.Kernels(s)
+}

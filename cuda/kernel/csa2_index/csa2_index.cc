@@ -3,7 +3,8 @@
 using namespace ced;
 
 extern "C" uint64_t ced_csa2_index_workspace(const ced_stream *s, const ced_csa2_index_args *a) {
-  if (a->publish != 0 && a->block == 0) return 64;  // refused by the call itself
+  // refused by the call itself; a model without an indexer asks all the same
+  if (a->max_groups == 0 || (a->publish != 0 && a->block == 0)) return 64;
 #ifdef CED_WITH_CUDA
   if (kind_of(s) == CED_CUDA) return csa2_index_cuda_workspace(*a);
 #endif

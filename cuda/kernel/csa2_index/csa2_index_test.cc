@@ -440,3 +440,11 @@ TEST("csa2_index: refuses bad arguments and accepts no rows") {
   a = good, a.workspace = 0;
   CHECK(says(rig.refusal(ced_csa2_index, a), "workspace is missing"));
 }
+
+TEST("csa2_index: a model without an indexer gets a workspace too") {
+  for (ced_kind kind : bodies("csa2_index")) {
+    Rig rig(kind);
+    const ced_csa2_index_args none{};
+    CHECK(ced_csa2_index_workspace(rig.stream(), &none) > 0);
+  }
+}

@@ -23,6 +23,7 @@ type Addr uint64
 type Stream struct {
 	c    *C.ced_stream
 	kind Kind
+	dev  int
 	err  C.ced_err // here, so that a failing call does not allocate one
 
 	trace *Trace // nil: nothing is recorded
@@ -47,12 +48,15 @@ func Open(k Kind, device, threads int, flags ...Flag) (*Stream, error) {
 	for _, f := range flags {
 		all |= f
 	}
-	s, e := &Stream{kind: k}, new(C.ced_err)
+	s, e := &Stream{kind: k, dev: device}, new(C.ced_err)
 	if rc := C.ced_stream_open(C.ced_kind(k), C.int(device), C.int(threads), C.uint32_t(all), &s.c, e); rc != 0 {
 		return nil, fmt.Errorf("open %s stream: %w", k, failure(e))
 	}
 	return s, nil
 }
+
+// Beside makes another stream on the same device, for copies while the first one computes.
+func (s *Stream) Beside() (*Stream, error) { return Open(s.kind, s.dev, 1) }
 
 // Close ends the stream's threads. Memory allocated on it must have been freed.
 func (s *Stream) Close() { C.ced_stream_close(s.c) }

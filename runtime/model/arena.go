@@ -20,7 +20,16 @@ type arena struct {
 }
 
 func (a *arena) put(b []byte) (ced.Addr, error) {
-	n := (len(b) + 255) &^ 255
+	at, err := a.reserve(len(b))
+	if err != nil {
+		return 0, err
+	}
+	return at, a.m.s.Upload(at, b)
+}
+
+// reserve is room for n bytes.
+func (a *arena) reserve(n int) (ced.Addr, error) {
+	n = (n + 255) &^ 255
 	if n > a.left {
 		a.next = min(max(2*a.next, firstPiece), lastPiece)
 		size := max(n, a.next)
@@ -32,11 +41,7 @@ func (a *arena) put(b []byte) (ced.Addr, error) {
 	}
 	at := a.at
 	a.at, a.left = a.at+ced.Addr(n), a.left-n
-	if a.host {
-		copy(ced.HostBytes(at, len(b)), b)
-		return at, nil
-	}
-	return at, a.m.s.Upload(at, b)
+	return at, nil
 }
 
 func (a *arena) piece(size int) (ced.Addr, error) {

@@ -3,14 +3,43 @@
 package model
 
 import (
-	"fmt"
+	"slices"
 	"testing"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/experts"
 )
 
-// Experts that stay in page-locked host memory are read from there: the logits have the same bits whatever a device holds.
+// decode reads a prompt, then one token after another, and returns the logits of every step.
+func decode(t *testing.T, m *Model, prompt, text []int32) [][]byte {
+	t.Helper()
+	q := sequence(t, m, Exact, len(prompt), len(prompt)+len(text))
+	var all [][]byte
+	step := func(tokens []int32) {
+		end := q.Pos() + len(tokens)
+		at, n, err := m.Forward([]Span{{Seq: q, Tokens: tokens, Logits: end - 1}}, nil)
+		if err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		row := make([]byte, 4*m.cfg.VocabSize)
+		if err := m.s.Download(row, at); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, row)
+	}
+	step(prompt)
+	for i := range text {
+		step(text[i : i+1])
+	}
+	if err := m.Release(q); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Experts that have no slot on the device are read from page-locked host memory, and others take slots while steps run: the
+// logits of every step have the same bits whatever the device has room for.
 func TestResidencyChangesNoBit(t *testing.T) {
 	if s, err := ced.Open(ced.CUDA, 0, 0); err != nil {
 		t.Skip(err)
@@ -18,43 +47,71 @@ func TestResidencyChangesNoBit(t *testing.T) {
 		s.Close()
 	}
 	const dir = "../../testdata/mini/calm"
-	prompt := []int32{3, 5, 7, 11, 13, 17}
-	var want []byte
-	experts := 0 // bytes of one, of all
-	all := 0
-	for _, budget := range []func() int{
-		func() int { return 0 }, func() int { return 1 }, func() int { return experts * 2 }, func() int { return all / 2 },
-		func() int { return all - 1 }, func() int { return all },
+	prompt, text := []int32{3, 5, 7, 11, 13, 17}, ids(10)
+	open := func(t *testing.T, bytes int, order []experts.Key) *Model {
+		return openModelOn(t, ced.CUDA, dir, checkpoint.Options{}, Options{
+			Slots: 1, Context: 64, StepRows: 8, ExpertBytes: bytes, ExpertOrder: order,
+		})
+	}
+	m := open(t, 0, nil)
+	want := decode(t, m, prompt, text)
+	if m.Use().Slots != nil || len(m.pinned) > 0 {
+		t.Error("a model without a budget has experts in host memory")
+	}
+	one, layers := shapeOf(m), m.cfg.Layers
+	least, all := one*layers*m.cfg.ExpertsPerToken, one*layers*m.cfg.Experts
+	var last []experts.Key // the highest numbers first, so that the fill is another one
+	for e := range m.cfg.Experts {
+		for l := range layers {
+			last = append(last, experts.Key{Layer: l, Expert: m.cfg.Experts - 1 - e})
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		bytes int
+		order []experts.Key
+	}{
+		{"minimum", least, nil}, {"minimum, other experts first", least, last}, {"minimum and one", least + one, nil},
+		{"half", all / 2, nil}, {"all but a byte", all - 1, nil}, {"all", all, nil},
 	} {
-		t.Run(fmt.Sprint(budget()), func(t *testing.T) {
-			m := openModelOn(t, ced.CUDA, dir, checkpoint.Options{}, Options{Slots: 1, Context: 64, StepRows: 8, ExpertBytes: budget()})
-			if want == nil {
-				for _, n := range expertTensors {
-					b, err := m.ck.Bytes("layers.0.ffn.experts.0." + n)
-					if err != nil {
-						t.Fatal(err)
-					}
-					experts += len(b)
+		t.Run(c.name, func(t *testing.T) {
+			m := open(t, c.bytes, c.order)
+			got := decode(t, m, prompt, text)
+			for i := range want {
+				if !slices.Equal(got[i], want[i]) {
+					t.Fatalf("step %d: the logits differ from those with all experts on the device", i)
 				}
-				all = experts * m.cfg.Experts * m.cfg.Layers
 			}
-			if stays := budget() > 0 && budget() < all; stays != (len(m.pinned) > 0) {
-				t.Errorf("%d pieces of host memory with a budget of %d of %d bytes", len(m.pinned), budget(), all)
+			if c.bytes >= all {
+				if m.Use().Slots != nil {
+					t.Error("all experts have room, and have slots")
+				}
+				return
 			}
-			q := sequence(t, m, Exact, len(prompt), len(prompt))
-			at, n, err := m.Forward([]Span{{Seq: q, Tokens: prompt, Logits: len(prompt) - 1}}, nil)
-			if err != nil || n != 1 {
-				t.Fatal(n, err)
-			}
-			got := make([]byte, 4*m.cfg.VocabSize)
-			if err := m.s.Download(got, at); err != nil {
+			if err := m.slots.between(&m.meter); err != nil { // what the last step chose
 				t.Fatal(err)
 			}
-			if want == nil {
-				want = got
-			} else if string(got) != string(want) {
-				t.Error("the logits differ from those with all experts on the device")
+			use := m.Use()
+			if use.Slots == nil || use.Slots.Slots != c.bytes/one || use.Slots.Bytes != one {
+				t.Fatalf("%+v with a budget of %d bytes", use.Slots, c.bytes)
+			}
+			var sum ExpertUse
+			for _, l := range use.Experts {
+				sum.Hit, sum.Missed, sum.Moved = sum.Hit+l.Hit, sum.Missed+l.Missed, sum.Moved+l.Moved
+			}
+			t.Logf("%d hits, %d misses, %d moved", sum.Hit, sum.Missed, sum.Moved)
+			if decoded := uint64(len(text) * layers * m.cfg.ExpertsPerToken); sum.Hit+sum.Missed < decoded {
+				t.Errorf("%d hits and %d misses in steps that chose %d", sum.Hit, sum.Missed, decoded)
+			}
+			if c.bytes <= all/2 && sum.Moved == 0 {
+				t.Error("no expert was brought to the device")
 			}
 		})
 	}
+}
+
+// shapeOf is the size of a slot.
+func shapeOf(m *Model) int {
+	l := &loader{ck: m.ck}
+	return l.shapeOf("layers.0.ffn.experts.0.").bytes
 }

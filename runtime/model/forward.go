@@ -31,6 +31,9 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	if err := p.check(); err != nil {
 		return 0, 0, err
 	}
+	if err := m.slots.between(&m.meter); err != nil {
+		return 0, 0, err
+	}
 	if p.in, err = p.all(m); err != nil {
 		return 0, 0, err
 	}
@@ -57,6 +60,9 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 		if n, err = p.head(); err != nil {
 			return 0, 0, fmt.Errorf("head: %w", err)
 		}
+	}
+	if err := m.slots.sent(m.ws.idx); err != nil {
+		return 0, 0, err
 	}
 	for _, sp := range spans {
 		sp.Seq.tokens = append(sp.Seq.tokens, sp.Tokens...)

@@ -1,18 +1,25 @@
 package model
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+
+	"cedrun/runtime/experts"
+)
 
 // meter counts what the steps of a model used. Steps only add to it.
 type meter struct {
-	layers []layerMeter
-	rows   atomic.Uint64 // of Engram tables
+	layers  []layerMeter
+	rows    atomic.Uint64 // of Engram tables
+	stalled atomic.Int64
 }
 
-type layerMeter struct{ chosen, missed atomic.Uint64 }
+type layerMeter struct{ chosen, missed, hit, moved atomic.Uint64 }
 
 // Use is what the steps of a model have used since it was loaded.
 type Use struct {
 	Experts    []ExpertUse // per layer
+	Slots      *SlotUse    // of a device that has room for a part of the experts
 	EngramRows uint64      // read from the tables
 }
 
@@ -21,6 +28,16 @@ type ExpertUse struct {
 	Chosen uint64 // by the router: rows times top-k
 	Missed uint64 // not in memory when they were chosen: each once a step
 	Blind  bool   // the system does not tell what is in memory, so Missed says nothing
+	// With SlotUse, each once a step: found on the device; and brought there since.
+	Hit, Moved uint64
+}
+
+// SlotUse is the part of a device's memory that experts take, up to the step before the last.
+type SlotUse struct {
+	Slots, Experts int           // experts that the device has room for, of all
+	Bytes          int           // of one
+	First          string        // what the slots held first
+	Stalled        time.Duration // that steps waited for logs of the routers; they never wait for a copy
 }
 
 // Use can be called from any goroutine.
@@ -28,7 +45,20 @@ func (m *Model) Use() Use {
 	u := Use{Experts: make([]ExpertUse, len(m.meter.layers)), EngramRows: m.meter.rows.Load()}
 	for i := range u.Experts {
 		l, pages := &m.meter.layers[i], m.w.layers[i].pages
-		u.Experts[i] = ExpertUse{l.chosen.Load(), l.missed.Load(), pages != nil && pages.blind}
+		u.Experts[i] = ExpertUse{l.chosen.Load(), l.missed.Load(), pages != nil && pages.blind, l.hit.Load(), l.moved.Load()}
+	}
+	if x := m.slots; x != nil {
+		u.Slots = &SlotUse{x.cache.Config().Slots, len(x.host), x.shape.bytes, x.first, time.Duration(m.meter.stalled.Load())}
 	}
 	return u
+}
+
+// place counts where steps found their experts.
+func (u *meter) place(counts []experts.Count, stalled time.Duration) {
+	for l, n := range counts {
+		u.layers[l].hit.Store(n.Hits)
+		u.layers[l].missed.Store(n.Misses)
+		u.layers[l].moved.Store(n.Moves)
+	}
+	u.stalled.Store(int64(stalled))
 }

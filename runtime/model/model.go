@@ -6,6 +6,7 @@ import (
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
+	"cedrun/runtime/experts"
 	"cedrun/runtime/kv"
 	"cedrun/runtime/residency"
 )
@@ -33,10 +34,14 @@ type Options struct {
 	Prefetch, Stays, Warmed bool
 	// Tails keeps the streams of the last rows of each sequence between encoder and decoder, for images (Save).
 	Tails bool
-	// ExpertBytes bounds the memory of a device that routed experts take; the others stay in page-locked host memory, where
-	// kernels read them over the bus: slower, with the same bits. 0 = no bound.
-	ExpertBytes int
-	HugePages   bool // ask for huge pages behind caches and step buffers of a host stream
+	// ExpertBytes bounds the memory of a device that routed experts take. With less than all of them take, all lie in
+	// page-locked host memory too, where kernels read those that are not on the device, over the bus: slower, with the same
+	// bits. 0 = no bound. ExpertOrder, best first, are those that begin on the device, and ExpertOrderName says where the
+	// order is from; experts that it lacks follow by number.
+	ExpertBytes     int
+	ExpertOrder     []experts.Key
+	ExpertOrderName string
+	HugePages       bool // ask for huge pages behind caches and step buffers of a host stream
 	// StaleIndexKeys reproduces the upstream decode quirk (spec D1), for comparison with its goldens only.
 	StaleIndexKeys bool
 }
@@ -49,6 +54,7 @@ type Model struct {
 	s        *ced.Stream
 	opt      Options
 	w        weights
+	slots    *expertSlots // nil: all experts are where kernels read them best
 	engram   RowSource
 	probe    Probe
 	owned    []ced.Addr
@@ -115,6 +121,7 @@ func (m *Model) FreeTokens() int { return m.pool.Free() * kv.PageTokens }
 // Close frees the model's stream memory; the stream and the checkpoint stay open.
 func (m *Model) Close() {
 	m.waitForRows()
+	m.slots.close()
 	for _, a := range m.owned {
 		m.s.Free(a)
 	}

@@ -22,13 +22,13 @@ func (p *pass) moe(l int, w *layerWeights) error {
 	}
 	if err := p.s.Route(&ced.RouteArgs{
 		Rows: p.in.addr, Logits: p.ws.routeLogits, Bias: w.bias.addr, BiasVL: w.biasVL.addr, BiasFormat: w.bias.format,
-		Idx: p.ws.idx, Weights: p.ws.wt, MaxRows: uint32(p.opt.StepRows), Experts: uint32(c.Experts),
+		Idx: p.idx(l), Weights: p.ws.wt, MaxRows: uint32(p.opt.StepRows), Experts: uint32(c.Experts),
 		TopK: uint32(c.ExpertsPerToken), Normalise: flag(c.NormTopK && c.ExpertsPerToken > 1), // alone, a weight would always be 1
 		Temperature: c.GateTemp, RouteScale: c.RouteScale,
 	}); err != nil {
 		return err
 	}
-	if err := p.subInt(l, "route_idx", p.ws.idx, n, c.ExpertsPerToken); err != nil {
+	if err := p.subInt(l, "route_idx", p.idx(l), n, c.ExpertsPerToken); err != nil {
 		return err
 	}
 	if err := p.sub(l, "route_w", p.ws.wt, n, c.ExpertsPerToken, ced.F32); err != nil {
@@ -38,23 +38,32 @@ func (p *pass) moe(l int, w *layerWeights) error {
 	if err := p.fetchExperts(l); err != nil {
 		return err
 	}
-	a := p.expertArgs(w, p.in.addr)
+	a := p.expertArgs(l, p.in.addr)
 	if err := p.s.ExpertGEMM(&a); err != nil {
 		return err
 	}
 	return p.sub(l, "ffn_out", p.ws.y, n, c.HiddenSize, ced.BF16)
 }
 
-// expertArgs describes the experts of a layer; nil only sizes the workspace.
-func (m *Model) expertArgs(w *layerWeights, rows ced.Addr) ced.ExpertGEMMArgs {
+// idx is where the router of a layer writes its choices: with a budget for experts all of a step's are kept.
+func (m *Model) idx(l int) ced.Addr {
+	if m.slots == nil {
+		return m.ws.idx
+	}
+	return m.ws.idx + ced.Addr(l*m.routeBytes())
+}
+
+// expertArgs describes the experts of a layer; those of none only size the workspace.
+func (m *Model) expertArgs(l int, rows ced.Addr) ced.ExpertGEMMArgs {
 	c := m.cfg
 	a := ced.ExpertGEMMArgs{
-		Rows: rows, X: m.ws.codes, XScales: m.ws.scales, Idx: m.ws.idx, Weights: m.ws.wt, Y: m.ws.y, Workspace: m.ws.scratchExpert,
+		Rows: rows, X: m.ws.codes, XScales: m.ws.scales, Weights: m.ws.wt, Y: m.ws.y, Workspace: m.ws.scratchExpert,
 		MaxRows: uint32(m.opt.StepRows), ExpertsCount: uint32(c.Experts), TopK: uint32(c.ExpertsPerToken),
 		Dim: uint32(c.HiddenSize), Inter: uint32(c.MoEIntermediate), Limit: c.SwiGLULimit,
 	}
-	if w != nil {
-		a.Experts, a.Shared = w.experts, w.shared
+	if l != whole {
+		w := &m.w.layers[l]
+		a.Idx, a.Experts, a.Shared = m.idx(l), w.experts, w.shared
 	}
 	return a
 }

@@ -37,6 +37,9 @@ func newExpertPages(experts [][][]byte, choices int, blind bool) *expertPages {
 func (p *pass) fetchExperts(l int) error {
 	use := &p.meter.layers[l]
 	use.chosen.Add(uint64(p.in.count * p.cfg.ExpertsPerToken))
+	if p.slots != nil {
+		p.slots.routed[l] = p.in.count * p.cfg.ExpertsPerToken
+	}
 	if p.w.layers[l].pages == nil {
 		return nil
 	}
@@ -45,7 +48,7 @@ func (p *pass) fetchExperts(l int) error {
 		return nil
 	}
 	idx := e.idx[:p.in.count*p.cfg.ExpertsPerToken]
-	if err := p.s.Download(bytesOf(idx), p.ws.idx); err != nil {
+	if err := p.s.Download(bytesOf(idx), p.idx(l)); err != nil {
 		return err
 	}
 	use.missed.Add(uint64(e.fetch(idx, p.opt.Stays)))

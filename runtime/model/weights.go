@@ -6,6 +6,7 @@ import (
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/config"
+	"cedrun/runtime/experts"
 )
 
 // linear is a weight matrix as stored.
@@ -66,20 +67,16 @@ type weights struct {
 type loader struct {
 	ck    *checkpoint.Checkpoint
 	arena *arena // nil: in place
-	// Routed experts beyond limit bytes go to host, if there is one; placed are those that did not.
-	host          *arena
-	limit, placed int
-	err           error
+	host  *arena // for routed experts of which a device holds a part
+	err   error
 }
 
-func (l *loader) bytes(name string) ced.Addr { return l.bytesIn(l.arena, name) }
-
-func (l *loader) bytesIn(to *arena, name string) ced.Addr {
+func (l *loader) bytes(name string) ced.Addr {
 	b := l.data(name)
-	if to == nil || len(b) == 0 {
+	if l.arena == nil || len(b) == 0 {
 		return ced.HostAddr(b)
 	}
-	a, err := to.put(b)
+	a, err := l.arena.put(b)
 	if err != nil {
 		l.err = fmt.Errorf("load %s: %w", name, err)
 	}
@@ -149,27 +146,8 @@ func (l *loader) hyper(stem string) hyper {
 // expertTensors are the parts of an expert.
 var expertTensors = []string{"w1.weight", "w1.scale", "w3.weight", "w3.scale", "w2.weight", "w2.scale"}
 
-func (l *loader) expert(stem string) ced.Expert { return l.expertIn(l.arena, stem) }
-
-// routed loads an expert that only some tokens use.
-func (l *loader) routed(stem string) ced.Expert {
-	to := l.arena
-	if l.host != nil {
-		size := 0
-		for _, n := range expertTensors {
-			size += len(l.data(stem + n))
-		}
-		if l.placed+size > l.limit {
-			to = l.host
-		} else {
-			l.placed += size
-		}
-	}
-	return l.expertIn(to, stem)
-}
-
-func (l *loader) expertIn(to *arena, stem string) ced.Expert {
-	a := func(n string) ced.Addr { return l.bytesIn(to, stem+n) }
+func (l *loader) expert(stem string) ced.Expert {
+	a := func(n string) ced.Addr { return l.bytes(stem + n) }
 	return ced.Expert{
 		W1: a("w1.weight"), W1Scales: a("w1.scale"), W3: a("w3.weight"), W3Scales: a("w3.scale"),
 		W2: a("w2.weight"), W2Scales: a("w2.scale"),
@@ -224,20 +202,24 @@ func (m *Model) layerWeights(l *loader, s config.Layer, i int) layerWeights {
 func (m *Model) load() error {
 	l, c := &loader{ck: m.ck}, m.cfg
 	if !m.s.Host() {
-		l.arena = &arena{m: m}
-		if m.opt.ExpertBytes > 0 {
-			l.host = &arena{m: m, host: true}
-		}
+		l.arena, l.host = &arena{m: m}, &arena{m: m, host: true}
+	}
+	slots, err := m.newExpertSlots(l)
+	if err != nil {
+		return err
 	}
 	m.w.embed, m.w.head, m.w.norm = l.linear("embed"), l.linear("head"), l.vector("norm.weight")
 	for i, s := range m.schedule {
 		w := m.layerWeights(l, s, i)
 		table := make([]ced.Expert, c.Experts)
-		l.limit = m.opt.ExpertBytes * (i + 1) / len(m.schedule) // every layer has its part, and what those before it left
 		var tensors [][][]byte
 		for e := range table {
 			stem := fmt.Sprintf("layers.%d.ffn.experts.%d.", i, e)
-			table[e] = l.routed(stem)
+			if slots != nil {
+				table[e] = slots.place(l, experts.Key{Layer: i, Expert: e}, stem)
+				continue
+			}
+			table[e] = l.expert(stem)
 			if m.opt.Prefetch && !(m.opt.Warmed && m.opt.Stays) && m.inPlace() {
 				var parts [][]byte
 				for _, n := range expertTensors {
@@ -249,9 +231,11 @@ func (m *Model) load() error {
 		if l.err != nil {
 			return l.err
 		}
-		var err error
 		if w.experts, err = m.upload(bytesOf(table)); err != nil {
 			return fmt.Errorf("layer %d: expert table: %w", i, err)
+		}
+		if slots != nil {
+			slots.tables = append(slots.tables, w.experts)
 		}
 		if tensors != nil {
 			w.pages = newExpertPages(tensors, m.opt.StepRows*c.ExpertsPerToken, !m.ck.Observable())

@@ -45,6 +45,10 @@ func (w *workspace) allocate(m *Model) error {
 	widest := max(d, c.QLoraRank, c.OGroups*c.OLoraRank, cols*c.Engram.HeadDim)
 	w.rowSetBytes = (64 + 7*(4*r+16) + 4*o.Slots + 63) &^ 63
 	sets := c.Layers + len(c.KVSources) + 4 // of all rows, one in every layer, another in KV sources
+	logged := 1                             // layers whose choices a step keeps
+	if m.slots != nil {
+		logged = c.Layers
+	}
 	blocks := max(c.CandidateTopKBlocks, 1)
 	bufs := []struct {
 		dst *ced.Addr
@@ -61,7 +65,7 @@ func (w *workspace) allocate(m *Model) error {
 		{&w.iq, r * c.IndexHeads * c.IndexHeadDim * 2}, {&w.iw, r * c.IndexHeads * 2},
 		{&w.sel, r * c.IndexTopK * 4}, {&w.selAlt, r * c.IndexTopK * 4},
 		{&w.cand, r * blocks * 4}, {&w.candAlt, r * blocks * 4},
-		{&w.routeLogits, r * c.Experts * 4}, {&w.idx, r * c.ExpertsPerToken * 4}, {&w.wt, r * c.ExpertsPerToken * 4},
+		{&w.routeLogits, r * c.Experts * 4}, {&w.idx, logged * m.routeBytes()}, {&w.wt, r * c.ExpertsPerToken * 4},
 		{&w.ids, r * cols * 8}, {&w.staged, r * cols * c.Engram.HeadDim}, {&w.stagedScl, r * cols * c.Engram.HeadDim / 32},
 		{&w.e, r * cols * c.Engram.HeadDim * 2}, {&w.ekv, r * (hc + 1) * d * 2},
 		{&w.logits, o.Outputs * c.VocabSize * 4}, {&w.outX, o.Outputs * d * 2},
@@ -74,7 +78,7 @@ func (w *workspace) allocate(m *Model) error {
 			return fmt.Errorf("step buffers for %d rows: %w", r, err)
 		}
 	}
-	ix, at, ex := m.indexArgs(nil, 0), ced.CSA2AttendArgs{}, m.expertArgs(nil, 0)
+	ix, at, ex := m.indexArgs(nil, 0), ced.CSA2AttendArgs{}, m.expertArgs(whole, 0)
 	m.attendShape(&at)
 	if w.scratchIndex, err = m.alloc(m.s.CSA2IndexWorkspace(&ix)); err == nil {
 		if w.scratchAttend, err = m.alloc(m.s.CSA2AttendWorkspace(&at)); err == nil {

@@ -1,0 +1,289 @@
+package model
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/experts"
+)
+
+// expertSlots keeps routed experts within Options.ExpertBytes of device memory: all lie in page-locked host memory, and
+// those that steps use most also in slots of the device. Which they are changes between steps (package experts): the
+// table's entries are data at fixed addresses, so that a captured step goes on to be right.
+type expertSlots struct {
+	s, copies *ced.Stream // steps; what fills slots
+	cache     *experts.Cache
+	shape     slotShape
+	host      []ced.Addr // per layer and expert: its copy
+	slots     ced.Addr
+	tables    []ced.Addr // per layer: ced.Expert per expert, on the device
+	read      *ced.Fence // the steps that may have read what is filled now
+	landed    *ced.Fence // what is filled is there
+	routed    []int      // per layer: choices of the step that is built
+	stride    int        // bytes of a layer's choices
+	logs      []*routeLog
+	spare     []*routeLog
+	entry     [1]ced.Expert
+	stalled   time.Duration // that steps waited, on the host
+	first     string        // what the slots held first
+}
+
+// slotShape is how an expert lies in memory.
+type slotShape struct {
+	at    []int // of expertTensors
+	sizes []int
+	bytes int
+}
+
+// routeLog is what a step's router chose, on its way to the host.
+type routeLog struct {
+	ids    ced.Addr // page-locked: [layers][StepRows*top_k]
+	routed []int    // per layer: how many of them
+	done   *ced.Fence
+}
+
+// logsAhead is how many steps may be enqueued before the first one's log has come.
+const logsAhead = 2
+
+// shapeOf lays an expert's tensors out, each where kernels load widest.
+func (l *loader) shapeOf(stem string) slotShape {
+	var s slotShape
+	for _, n := range expertTensors {
+		size := len(l.data(stem + n))
+		s.at, s.sizes = append(s.at, s.bytes), append(s.sizes, size)
+		s.bytes += (size + 255) &^ 255
+	}
+	return s
+}
+
+func (s slotShape) expert(at ced.Addr) ced.Expert {
+	a := func(i int) ced.Addr { return at + ced.Addr(s.at[i]) }
+	return ced.Expert{W1: a(0), W1Scales: a(1), W3: a(2), W3Scales: a(3), W2: a(4), W2Scales: a(5)}
+}
+
+// newExpertSlots decides whether the model's experts need a budget; nil: they all have room.
+func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
+	c := m.cfg
+	all := len(m.schedule) * c.Experts
+	if m.s.Host() || m.opt.ExpertBytes <= 0 || all == 0 {
+		return nil, nil
+	}
+	x := &expertSlots{s: m.s, shape: l.shapeOf("layers.0.ffn.experts.0."), first: m.opt.ExpertOrderName}
+	if l.err != nil {
+		return nil, l.err
+	}
+	cfg := experts.Config{
+		Layers: len(m.schedule), Experts: c.Experts, Slots: m.opt.ExpertBytes / x.shape.bytes, Floor: min(c.ExpertsPerToken, c.Experts),
+	}
+	if cfg.Slots >= all {
+		return nil, nil
+	}
+	if least := cfg.Layers * cfg.Floor; cfg.Slots < least {
+		return nil, fmt.Errorf("%d bytes for experts hold %d of them, of %d bytes each: give at least %d bytes, for the %d that a token uses in each of %d layers",
+			m.opt.ExpertBytes, cfg.Slots, x.shape.bytes, least*x.shape.bytes, cfg.Floor, cfg.Layers)
+	}
+	if x.first == "" {
+		x.first = "by number"
+	}
+	var err error
+	if x.cache, err = experts.New(cfg, m.opt.ExpertOrder); err != nil {
+		return nil, err
+	}
+	m.slots = x // whose Close is the model's from here on
+	if x.slots, err = m.alloc(cfg.Slots * x.shape.bytes); err != nil {
+		return nil, fmt.Errorf("device memory for %d experts: %w", cfg.Slots, err)
+	}
+	if x.copies, err = m.s.Beside(); err != nil {
+		return nil, err
+	}
+	for _, e := range []**ced.Fence{&x.read, &x.landed} {
+		if *e, err = m.s.NewFence(); err != nil {
+			return nil, err
+		}
+	}
+	x.routed, x.stride = make([]int, cfg.Layers), m.routeBytes()
+	for range logsAhead {
+		g := &routeLog{routed: make([]int, cfg.Layers)}
+		x.spare = append(x.spare, g)
+		if g.done, err = m.s.NewFence(); err != nil {
+			return nil, err
+		}
+		if g.ids, err = m.s.HostAlloc(cfg.Layers * x.stride); err != nil {
+			return nil, fmt.Errorf("log of the routers: %w", err)
+		}
+		m.pinned = append(m.pinned, g.ids)
+	}
+	return x, nil
+}
+
+// routeBytes is the size of a layer's choices.
+func (m *Model) routeBytes() int { return m.opt.StepRows * m.cfg.ExpertsPerToken * 4 }
+
+// place puts an expert into host memory and, if it has one, into its slot.
+func (x *expertSlots) place(l *loader, k experts.Key, stem string) ced.Expert {
+	if s := l.shapeOf(stem); l.err == nil && s.bytes != x.shape.bytes {
+		l.err = fmt.Errorf("load %s: %d bytes, where the first expert has %d", stem, s.bytes, x.shape.bytes)
+	}
+	if l.err != nil {
+		return ced.Expert{}
+	}
+	at, err := l.host.reserve(x.shape.bytes)
+	if err != nil {
+		l.err = fmt.Errorf("load %s: %w", stem, err)
+		return ced.Expert{}
+	}
+	for i, n := range expertTensors {
+		copy(ced.HostBytes(at+ced.Addr(x.shape.at[i]), x.shape.sizes[i]), l.data(stem+n))
+	}
+	x.host = append(x.host, at)
+	if s, ok := x.cache.Slot(k); ok {
+		at = x.slot(s)
+		l.err = x.fill(x.s, s, k)
+	}
+	return x.shape.expert(at)
+}
+
+func (x *expertSlots) slot(s int) ced.Addr { return x.slots + ced.Addr(s*x.shape.bytes) }
+
+func (x *expertSlots) hostOf(k experts.Key) ced.Addr {
+	return x.host[k.Layer*x.cache.Config().Experts+k.Expert]
+}
+
+func (x *expertSlots) fill(s *ced.Stream, slot int, k experts.Key) error {
+	return s.Copy(x.slot(slot), x.hostOf(k), x.shape.bytes)
+}
+
+// point changes an entry of the table, after the steps that were enqueued.
+func (x *expertSlots) point(k experts.Key, at ced.Addr) error {
+	x.entry[0] = x.shape.expert(at)
+	b := bytesOf(x.entry[:])
+	return x.s.Upload(x.tables[k.Layer]+ced.Addr(k.Expert*len(b)), b)
+}
+
+// between runs before a step: it counts what earlier ones chose and changes who has a slot. While a step's log is under
+// way nothing changes, so that it is counted by the places that it found.
+func (x *expertSlots) between(u *meter) error {
+	if x == nil {
+		return nil
+	}
+	clear(x.routed)
+	for len(x.logs) > 0 {
+		done, err := x.logs[0].done.Done()
+		if err == nil && !done && len(x.spare) == 0 {
+			began := time.Now()
+			err = x.logs[0].done.Sync()
+			x.stalled += time.Since(began)
+			done = true
+		}
+		if err != nil {
+			return fmt.Errorf("log of the routers: %w", err)
+		}
+		if !done {
+			return nil
+		}
+		if err := x.observe(x.logs[0]); err != nil {
+			return err
+		}
+		x.spare, x.logs = append(x.spare, x.logs[0]), append(x.logs[:0], x.logs[1:]...)
+	}
+	if err := x.land(); err != nil {
+		return err
+	}
+	if err := x.start(); err != nil {
+		return err
+	}
+	u.place(x.cache.Counts(), x.stalled)
+	return nil
+}
+
+func (x *expertSlots) observe(g *routeLog) error {
+	for l, n := range g.routed {
+		ids := ced.HostBytes(g.ids+ced.Addr(l*x.stride), 4*n)
+		if err := x.cache.Observe(l, unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(ids))), n)); err != nil {
+			return err
+		}
+	}
+	x.cache.End()
+	return nil
+}
+
+// sent brings what the step's routers chose to the host, behind the step.
+func (x *expertSlots) sent(idx ced.Addr) error {
+	if x == nil {
+		return nil
+	}
+	g := x.spare[len(x.spare)-1]
+	copy(g.routed, x.routed)
+	if err := x.s.Copy(g.ids, idx, len(x.routed)*x.stride); err != nil {
+		return err
+	}
+	if err := x.s.Record(g.done); err != nil {
+		return err
+	}
+	x.spare, x.logs = x.spare[:len(x.spare)-1], append(x.logs, g)
+	return nil
+}
+
+func (x *expertSlots) close() {
+	if x == nil {
+		return
+	}
+	if x.copies != nil {
+		_ = x.copies.Sync() // a fault was told to the step
+	}
+	for _, g := range append(x.spare, x.logs...) {
+		g.done.Close()
+	}
+	x.read.Close()
+	x.landed.Close()
+	if x.copies != nil {
+		x.copies.Close()
+	}
+}
+
+// land lets entries point to the slots that are filled.
+func (x *expertSlots) land() error {
+	if !x.cache.Moving() {
+		return nil
+	}
+	if done, err := x.landed.Done(); err != nil || !done {
+		return err
+	}
+	moves, err := x.cache.Land()
+	if err != nil {
+		return err
+	}
+	for _, v := range moves {
+		if err := x.point(v.In, x.slot(v.Slot)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start lets entries point to the host again and fills their slots, once the steps that may read them are done.
+func (x *expertSlots) start() error {
+	moves, err := x.cache.Start()
+	if err != nil || len(moves) == 0 {
+		return err
+	}
+	for _, v := range moves {
+		if err := x.point(v.Out, x.hostOf(v.Out)); err != nil {
+			return err
+		}
+	}
+	if err := x.s.Record(x.read); err != nil {
+		return err
+	}
+	if err := x.copies.Wait(x.read); err != nil {
+		return err
+	}
+	for _, v := range moves {
+		if err := x.fill(x.copies, v.Slot, v.In); err != nil {
+			return err
+		}
+	}
+	return x.copies.Record(x.landed)
+}

@@ -10,26 +10,24 @@
 
 namespace ced {
 
-// w[0..7]: the pairs (0,1), (2,3) .. (14,15).
+// Of every four elements 0..3 of the 16, w[2s] has (0, 2) and w[2s+1] has (1, 3): as bytes and nibbles lie, both come out
+// of a word by one shift.
 struct Words {
   uint32_t w[8];
 };
 
-// 2^(code - 127 + shift) as a pair of BF16, and what is left beyond BF16's range.
-struct PairScale {
-  uint32_t first, rest;  // rest 0: nothing
-  __device__ PairScale(uint8_t code, int shift) {
-    const int field = code + shift;  // of 2^(code - 127 + shift)
-    const uint32_t one = static_cast<uint32_t>(code == 255 ? 0x7FC0 : (field < 254 ? field : 254) << 7);
-    first = one | one << 16;
-    const auto more = static_cast<uint32_t>((field - 254 + 127) << 7);
-    rest = field > 254 && code != 255 ? more | more << 16 : 0;
+// Multiplied by 2^(code - 127 + shift), exactly where BF16 reaches.
+__device__ inline void scale_pairs(Words &o, uint8_t code, uint32_t shift) {
+  const uint32_t field = code + shift;
+  uint32_t times = field * 0x00800080u, rest = 0;
+  if (field > 254) {
+    times = code == 255 ? 0x7FC07FC0u : 254 * 0x00800080u;
+    rest = code == 255 ? 0 : (field - 127) * 0x00800080u;
   }
-  __device__ uint32_t operator()(uint32_t pair) const {
-    const uint32_t v = ptx::mul_bf16x2(pair, first);
-    return rest == 0 ? v : ptx::mul_bf16x2(v, rest);
-  }
-};
+  for (uint32_t &w : o.w) w = ptx::mul_bf16x2(w, times);
+  if (rest != 0)
+    for (uint32_t &w : o.w) w = ptx::mul_bf16x2(w, rest);
+}
 
 // bytes of 16 elements
 __host__ __device__ constexpr uint32_t bytes16(ced_format f) {
@@ -68,37 +66,45 @@ struct Raw {
 
 __device__ inline Words expand(const Raw<CED_BF16> &r, uint8_t) {
   Words o;
-  for (int i = 0; i < 8; i++) o.w[i] = r.word[i];
+  CED_UNROLL
+  for (int s = 0; s < 4; s++) {
+    o.w[2 * s] = ptx::pick_bytes(r.word[2 * s], r.word[2 * s + 1], 0x5410);
+    o.w[2 * s + 1] = ptx::pick_bytes(r.word[2 * s], r.word[2 * s + 1], 0x7632);
+  }
   return o;
 }
 
 // e4m3: moved to BF16's place a code is its value times 2^-120.
 __device__ inline Words expand(const Raw<CED_FP8> &r, uint8_t scale) {
-  const PairScale times(scale, 120);
   Words o;
-  for (int i = 0; i < 8; i++) {
-    const uint32_t u = r.word[i / 2] >> (16 * (i % 2));
-    const uint32_t x = (u & 0xFFu) | (u & 0xFF00u) << 8;
-    o.w[i] = times((x & 0x007F007Fu) << 4 | (x & 0x00800080u) << 8);
+  uint32_t nan = 0;
+  CED_UNROLL
+  for (int s = 0; s < 4; s++) {
+    const uint32_t u = r.word[s];
+    o.w[2 * s] = (u << 8 & 0x80008000u) | (u << 4 & 0x07F007F0u);
+    o.w[2 * s + 1] = (u & 0x80008000u) | (u >> 4 & 0x07F007F0u);
+    nan |= (u & 0x7F7F7F7Fu) + 0x01010101u;
   }
-  for (int i = 0; i < 4; i++) {
-    const uint32_t u = r.word[i], nan = ((u & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
-    if (nan == 0) continue;
-    for (int j = 0; j < 4; j++)
-      if ((nan >> (8 * j) & 0x80u) != 0) o.w[2 * i + j / 2] |= 0x7FFFu << (16 * (j % 2));
+  scale_pairs(o, scale, 120);
+  if ((nan & 0x80808080u) != 0) {
+    CED_UNROLL
+    for (int i = 0; i < 16; i++)
+      if ((r.word[i / 4] >> (8 * (i % 4)) & 0x7Fu) == 0x7Fu)
+        o.w[i / 4 * 2 + i % 2] |= 0x7FFFu << (16 * (i % 4 / 2));
   }
   return o;
 }
 
 // e2m1: moved to BF16's place a code is its value times 2^-126.
 __device__ inline Words expand(const Raw<CED_FP4> &r, uint8_t scale) {
-  const PairScale times(scale, 126);
   Words o;
-  for (int i = 0; i < 8; i++) {
-    const uint32_t u = r.word[i / 4] >> (8 * (i % 4));
-    const uint32_t x = (u & 0xFu) | (u & 0xF0u) << 12;
-    o.w[i] = times((x & 0x00070007u) << 6 | (x & 0x00080008u) << 12);
+  CED_UNROLL
+  for (int s = 0; s < 4; s++) {
+    const uint32_t u = ptx::pick_bytes(r.word[s / 2], 0, s % 2 == 0 ? 0x1100 : 0x3322);  // every byte twice
+    o.w[2 * s] = (u << 4 & 0x80008000u) | (u << 6 & 0x01C001C0u);
+    o.w[2 * s + 1] = (u & 0x80008000u) | (u << 2 & 0x01C001C0u);
   }
+  scale_pairs(o, scale, 126);
   return o;
 }
 
@@ -108,7 +114,7 @@ __device__ inline Words f32_part(const Raw<CED_F32> &r, int part) {
   for (int i = 0; i < 8; i++) {
     uint32_t half[2];
     for (int j = 0; j < 2; j++) {
-      float v = f32_of(r.word[2 * i + j]);
+      float v = f32_of(r.word[i / 2 * 4 + i % 2 + 2 * j]);
       uint16_t h = f32_to_bf16(v);
       for (int p = 0; p < part; p++) v -= bf16_to_f32(h), h = f32_to_bf16(v);
       half[j] = h;

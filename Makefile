@@ -62,15 +62,23 @@ test-sim-tsan: require
 # The real ones. NVCC: a compiler of CUDA 12.4 or newer; `make toolkit` fetches one into build/.
 NVCC       ?= $(shell command -v nvcc || ls build/toolkit/bin/nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 ARCHS      ?= 80-real;89-real;90a-real
+# The binding of the driver finds its header, with ours before it, and its library, which is ours.
+CUDA_ENV    = CGO_CFLAGS="$(CGO_CFLAGS) -I$(CURDIR)/cuda/driver/include -I$(CURDIR)/build/cuda/include" CGO_LDFLAGS=-L$(CURDIR)/build/cuda
 toolkit:
 	sh tools/toolkit.sh build/toolkit
+toolkit-12:
+	sh tools/toolkit.sh build/toolkit-12 12
 nvcc:
-	@test -n "$(NVCC)" || { echo "no CUDA toolkit: put nvcc on PATH, name it by NVCC=, or run make toolkit" >&2; exit 1; }
+	@sh tools/nvcc.sh "$(NVCC)"
 cuda: nvcc require
 	cmake -S . -B build/cuda -DCED_CUDA=ON -DCMAKE_CUDA_COMPILER=$(abspath $(NVCC)) "-DCED_ARCHITECTURES=$(ARCHS)"
 	cmake --build build/cuda -j $(JOBS)
 	sh tools/cudart.sh $(NVCC) build/cuda
-	go build -tags cuda -ldflags "$(LAZY) -X main.cudaArchitectures=$(ARCHS) -X main.cudaToolkit=$$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')$(if $(wildcard VERSION), -X main.release=$(shell cat VERSION))" -o bin/cedrun-cuda ./cmd/cedrun
+	$(CUDA_ENV) go build -tags cuda -ldflags "$(LAZY) -X main.cudaArchitectures=$(ARCHS) -X main.cudaToolkit=$$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')$(if $(wildcard VERSION), -X main.release=$(shell cat VERSION))" -o bin/cedrun-cuda ./cmd/cedrun
+# That program without a driver, and with broken ones; and make cuda without a toolkit.
+test-cuda: cuda
+	sh tools/cudalink.sh bin/cedrun-cuda build/cuda/ced_test
+	$(CUDA_ENV) go vet -tags cuda ./cuda/... ./cmd/...
 # Every kernel through a real compiler, without warnings and spills, and the instructions that must be there.
 cuda-check: nvcc
 	sh tools/cudacheck.sh $(NVCC) build/cuda-check
@@ -158,4 +166,4 @@ fmt: $(CLANG_FORMAT)
 clean:
 	rm -rf bin build dist cuda/zz_stamp*.go
 .PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go test-page conform-arm64 dist dist-check mutate soak install lint fmt clean
-.PHONY: sim test-sim test-sim-go test-sim-asan test-sim-tsan toolkit nvcc cuda cuda-check
+.PHONY: sim test-sim test-sim-go test-sim-asan test-sim-tsan toolkit toolkit-12 nvcc cuda test-cuda cuda-check

@@ -1,7 +1,7 @@
 #!/bin/sh
 # cudacheck.sh NVCC DIR: compiles every CUDA body for every architecture with warnings as errors, and prints what the
-# compiler says of each kernel. Fails on spills, on more registers than a kernel may have, and where an instruction that
-# a kernel is written for is missing.
+# compiler says of each kernel. Fails on spills, on more registers than a kernel may have, and where an instruction of
+# instructions.txt is missing.
 #   ARCHS   architectures (sm_80 sm_89 sm_90a, and sm_100 sm_120 where the compiler knows them)
 #   ONLY    a part of the paths of the files to compile
 #   JOBS    compilers at a time (2)
@@ -25,15 +25,23 @@ export PATH="$bin:$PATH"
 known=$("$nvcc" --list-gpu-code)
 archs=${ARCHS:-sm_80 sm_89 sm_90a $(printf '%s\n' "$known" | grep -xE 'sm_100|sm_120' || true)}
 
-# must KERNEL INSTRUCTION [ARCH]: what has to be in a kernel's code.
-must() {
-	case "$name" in $1) ;; *) return 0 ;; esac
-	case "$arch" in ${3:-*}) ;; *) return 0 ;; esac
-	grep -q "$2" "$base.sass" && return 0
-	echo "$file for $arch: no $2" >&2
-	return 1
+# gate ROWS NAME ARCH SASS: every row that is about this code finds its instruction in it. Rows that were about something
+# are noted in $out/rows.
+gate() {
+	lacks=0
+	while read -r kernel where instruction; do
+		case "$kernel" in '' | '#'*) continue ;; esac
+		case "$2" in $kernel) ;; *) continue ;; esac
+		case "$3" in $where) ;; *) continue ;; esac
+		echo "$kernel $where $instruction" >>"$out/rows"
+		grep -qF "$instruction" "$4" && continue
+		echo "$2 for $3: no $instruction" >&2
+		lacks=1
+	done <"$1"
+	return $lacks
 }
 
+: >"$out/rows"
 files=$(find cuda -name '*.cu' | sort | grep -F "${ONLY:-.cu}")
 for file in $files; do for arch in $archs; do echo "$nvcc $file $arch $out"; done; done |
 	xargs -P "${JOBS:-2}" -n 4 sh "$0" --compile
@@ -60,11 +68,16 @@ for file in $files; do
 				if (spills > 0 || regs > limit) bad = 1
 			}
 			END { exit bad }' || { echo "$file for $arch: spills, or too many registers" >&2; status=1; }
-		must 'dense_gemm_cuda' HMMA.16816.F32.BF16 || status=1
-		must 'expert_gemm_cuda' HMMA.16816.F32.BF16 || status=1
-		must 'csa2_attend_cuda' HMMA.16816.F32.BF16 || status=1
-		must 'csa2_attend_cuda' LDSM.16.MT88 || status=1
-		must 'csa2_index_cuda' IMMA.16832 || status=1
+		gate tools/instructions.txt "$name" "$arch" "$base.sass" || status=1
+		printf '%s * FNORD.128\n' "$name" >"$out/never" # a gate that cannot fail is none
+		! gate "$out/never" "$name" "$arch" "$base.sass" 2>/dev/null || { echo "the gate finds FNORD.128 in $base.sass" >&2; status=1; }
 	done
 done
+# A row about no file and no architecture is a mistake.
+[ -n "${ONLY:-}${ARCHS:-}" ] || while read -r kernel where instruction; do
+	case "$kernel" in '' | '#'*) continue ;; esac
+	grep -qxF "$kernel $where $instruction" "$out/rows" && continue
+	echo "tools/instructions.txt: nothing is $kernel for $where" >&2
+	status=1
+done <tools/instructions.txt
 exit $status

@@ -5,6 +5,9 @@
 #include <new>
 
 #include "device/runtime.h"
+#ifndef CED_SIM
+#include "device/driver.h"
+#endif
 
 #ifndef CED_BUILT_FOR
 #define CED_BUILT_FOR "other devices"
@@ -102,6 +105,9 @@ int stage(CudaStream &c, size_t bytes, char **out, ced_err *err) {
 
 int cuda_count() {
   int n = 0;
+#ifndef CED_SIM
+  load_driver();
+#endif
   if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
   cudaGetLastError();  // no driver, an old one, or no device
   return 0;
@@ -109,15 +115,14 @@ int cuda_count() {
 
 // Why there is none.
 static int no_device(ced_err *err) {
-  int n = 0, driver = 0, runtime = 0;
+  int n = 0;
   const cudaError_t e = cudaGetDeviceCount(&n);
-  cudaDriverGetVersion(&driver), cudaRuntimeGetVersion(&runtime);
   cudaGetLastError();
-  if (e == cudaErrorInsufficientDriver && driver == 0) return fail(err, CED_ENODEV, "no CUDA driver");
-  if (e == cudaErrorInsufficientDriver)
-    return fail(err, CED_ENODEV, "the NVIDIA driver goes up to CUDA %d.%d, and this build is of CUDA %d.%d",
-                driver / 1000, driver / 10 % 100, runtime / 1000, runtime / 10 % 100);
+#ifdef CED_SIM
   return fail(err, CED_ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
+#else
+  return driver_fault(CUDART_VERSION, cudaGetErrorString(e), err);
+#endif
 }
 
 int cuda_open(ced_stream *s, ced_err *err) {

@@ -48,7 +48,7 @@ struct Raw {
     if (k0 >= k) return;
     const unsigned char *p = row + static_cast<size_t>(k0) * kBytes / 16;
     if (kWhole && kBytes >= 16) {
-      for (uint32_t i = 0; i < kBytes / 16; i++) {
+      for (int i = 0; i < static_cast<int>(kBytes / 16); i++) {
         const uint4 v = kOnce ? ptx::load16_once(p + 16 * i) : load16(p + 16 * i);
         word[4 * i] = v.x, word[4 * i + 1] = v.y, word[4 * i + 2] = v.z, word[4 * i + 3] = v.w;
       }

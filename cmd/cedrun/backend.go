@@ -42,7 +42,10 @@ func (con *console) kind(name string, device int) (ced.Kind, error) {
 		if cudaArchitectures == "" && !ced.Simulated {
 			return 0, errors.New("this build has no CUDA back end: use --backend cpu, or bin/cedrun-cuda, which make cuda builds")
 		}
-		return ced.CUDA, usable(device)
+		if err := usable(device); err != nil {
+			return 0, fmt.Errorf("%w; use --backend cpu", err)
+		}
+		return ced.CUDA, nil
 	}
 	return 0, errors.New("use auto, cpu, cuda or ref")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	ced "cedrun/cuda"
+	"cedrun/cuda/driver"
 	"cedrun/runtime/doctor"
 	"cedrun/runtime/verify"
 )
@@ -63,6 +64,7 @@ func (con *console) doctor(c *cli.Context) error {
 	if c.Bool("no-disk") {
 		o.DiskTime = 0
 	}
+	o.CUDA = cudaDevices()
 	o.Kernels.ISA = ced.ISA()
 	if s, err := ced.Open(ced.CPU, 0, c.Int("threads")); err != nil {
 		o.Kernels.Err = err
@@ -85,6 +87,37 @@ func (con *console) doctor(c *cli.Context) error {
 // cudaArchitectures are those that kernels were built for, as CMake writes them, cudaToolkit is the version of the
 // compiler; make cuda sets both.
 var cudaArchitectures, cudaToolkit string
+
+// cudaDevices are those that --device may name. The driver describes them without work for the device.
+func cudaDevices() (f doctor.CUDA) {
+	if cudaArchitectures == "" && !ced.Simulated {
+		return f
+	}
+	if ced.Devices(ced.CUDA) == 0 {
+		_, f.Err = ced.DeviceInfo(0)
+		return f
+	}
+	if ced.Simulated {
+		for i := range ced.Devices(ced.CUDA) {
+			d, err := ced.DeviceInfo(i)
+			if err != nil {
+				return doctor.CUDA{Err: err}
+			}
+			f.Devices = append(f.Devices, doctor.Device{Name: d.Name, Capability: d.Capability(), Processors: d.Processors, Memory: d.Total, Simulated: true})
+		}
+		return f
+	}
+	devices, err := driver.Devices()
+	if err != nil {
+		return doctor.CUDA{Err: err}
+	}
+	for _, d := range devices {
+		f.Devices = append(f.Devices, doctor.Device{
+			Name: d.Name, Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor), Processors: d.Processors, Memory: d.Memory, Bandwidth: d.Bandwidth,
+		})
+	}
+	return f
+}
 
 // built is what this program was built for. CMake means machine code by 80-real, code for later devices by 80-virtual,
 // and both by 80.

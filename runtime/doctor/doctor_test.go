@@ -81,6 +81,10 @@ func gpus(f *Facts) {
 		{Index: 0, Name: "NVIDIA H100 80GB HBM3", Capability: p("9.0"), Memory: &gpu.Memory{Total: 80 * gib, Used: gib}, Held: []string{"idle"}, ECC: &gpu.ECC{Uncorrected: p(uint64(0))}},
 		{Index: 1, Name: "NVIDIA GB10", Capability: p("12.1"), Unified: true, Memory: &gpu.Memory{Total: 128 * gib, Used: gib}},
 	}}
+	f.CUDA.Devices = []Device{
+		{Name: "NVIDIA H100 80GB HBM3", Capability: "9.0", Processors: 132, Memory: 80 * gib, Bandwidth: 3.35e12},
+		{Name: "NVIDIA GB10", Capability: "12.1", Processors: 48, Memory: 128 * gib},
+	}
 }
 
 func TestAHealthyMachineIsFit(t *testing.T) {
@@ -188,6 +192,7 @@ func TestWhatIsWrongIsALineWithWhatToDo(t *testing.T) {
 		"a lost GPU":              {both(gpus, lost), "GPU 0", Fault, "temperature: the GPU is lost", "see dmesg"},
 		"a hot GPU":               {both(gpus, func(f *Facts) { f.GPU.GPUs[0].Held = []string{"hardware thermal"} }), "GPU 0", Warning, "hardware thermal", "cooling"},
 		"memory errors":           {both(gpus, func(f *Facts) { f.GPU.GPUs[0].ECC.Uncorrected = p(uint64(3)) }), "GPU 0", Warning, "3 uncorrected", "reset"},
+		"a driver CUDA refuses":   {both(gpus, func(f *Facts) { f.CUDA = CUDA{Err: errors.New("libcuda.so.1: no")} }), "CUDA", Fault, "libcuda.so.1: no", "--backend cpu"},
 		"a toolkit that is newer": {both(gpus, func(f *Facts) { f.Toolkit = Toolkit{"/opt/nvcc", "13.0"} }), "toolkit", Warning, "CUDA 13.0 at /opt/nvcc is newer than the driver, which runs up to CUDA 12.8", "older toolkit"},
 	} {
 		t.Run(name, func(t *testing.T) {

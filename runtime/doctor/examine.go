@@ -35,6 +35,7 @@ func Examine(f *Facts) *Report {
 	e.driver()
 	e.architectures()
 	e.devices()
+	e.cuda()
 	e.toolkit()
 	e.group = "Model"
 	e.checkpoint()

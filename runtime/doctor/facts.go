@@ -21,6 +21,7 @@ type Facts struct {
 	Cache               Place  // for maps derived from a tokenizer
 	Build               Build
 	GPU                 gpu.Reading
+	CUDA                CUDA
 	Toolkit             Toolkit
 	Model               Model
 	Disk                *Disk // nil: not measured
@@ -50,6 +51,22 @@ type Build struct {
 	// for later ones. None in a build without CUDA.
 	Archs []string
 	CUDA  string // version of the toolkit that built them
+}
+
+// CUDA is what kernels can run on, by the numbers that --device takes. NVML sees more, in an order of its own. Zero in a
+// build without CUDA.
+type CUDA struct {
+	Devices []Device
+	Err     error // why there is none
+}
+
+// Device is one of CUDA's.
+type Device struct {
+	Name, Capability string
+	Processors       int     // multiprocessors
+	Memory           int64   // bytes
+	Bandwidth        float64 // of its memory, bytes per second; 0 = not known
+	Simulated        bool
 }
 
 // Toolkit is the CUDA compiler on this machine.

@@ -31,12 +31,13 @@ type Options struct {
 	Kernels  Kernels
 	Threads  int // of a stream
 	Build    Build
+	CUDA     CUDA
 }
 
 // Gather looks at this machine. Its error is ctx's.
 func Gather(ctx context.Context, o Options) (*Facts, error) {
 	f := &Facts{
-		Root: os.DirFS("/"), System: system(), Threads: o.Threads, Kernels: o.Kernels, Build: o.Build, Address: o.Address,
+		Root: os.DirFS("/"), System: system(), Threads: o.Threads, Kernels: o.Kernels, Build: o.Build, CUDA: o.CUDA, Address: o.Address,
 		LockLimit: limit(unix.RLIMIT_MEMLOCK), FileLimit: limit(unix.RLIMIT_NOFILE),
 	}
 	f.Processors = processors(o.Threads)

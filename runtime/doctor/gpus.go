@@ -166,6 +166,23 @@ func (e *exam) describe(g *gpu.GPU) (s string) {
 	return s
 }
 
+// cuda lists what --device may name.
+func (e *exam) cuda() {
+	if err := e.CUDA.Err; err != nil {
+		e.say(Fault, "CUDA", err.Error(), "mend the driver, or use --backend cpu")
+	}
+	for i, d := range e.CUDA.Devices {
+		text := fmt.Sprintf("%s, compute capability %s, %d multiprocessors, %s", d.Name, d.Capability, d.Processors, plan.GB(d.Memory))
+		if d.Bandwidth > 0 {
+			text += fmt.Sprintf(" at up to %s/s", plan.GB(int64(d.Bandwidth)))
+		}
+		if d.Simulated {
+			text += ", simulated"
+		}
+		e.ok("CUDA device "+strconv.Itoa(i), "%s", text)
+	}
+}
+
 func (e *exam) toolkit() {
 	t, have := &e.Toolkit, e.GPU.CUDA
 	switch {

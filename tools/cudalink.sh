@@ -17,7 +17,7 @@ for file in "$program" "$native"; do
 	[ -z "$open" ] || wrong "undefined in $file:" $open
 done
 "$native" "prng" >"$tmp/out" 2>&1 || { cat "$tmp/out" >&2; wrong "$native does not run"; }
-"$program" version >/dev/null || wrong "$program does not start"
+"$program" --version >/dev/null || wrong "$program does not start"
 
 # Without a compiler, with something else in its place, and with one that is too old.
 refuses() {

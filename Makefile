@@ -78,7 +78,8 @@ cuda: nvcc require
 # That program without a driver, and with broken ones; and make cuda without a toolkit.
 test-cuda: cuda
 	sh tools/cudalink.sh bin/cedrun-cuda build/cuda/ced_test
-	$(CUDA_ENV) go vet -tags cuda ./cuda/... ./cmd/...
+	$(CUDA_ENV) go vet -tags cuda ./cuda/... ./cmd/... ./runtime/...
+	$(CUDA_ENV) go test -tags cuda ./cuda/driver
 # Every kernel through a real compiler, without warnings and spills, and the instructions that must be there.
 cuda-check: nvcc
 	sh tools/cudacheck.sh $(NVCC) build/cuda-check

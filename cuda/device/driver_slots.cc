@@ -3,8 +3,7 @@
 // device, but cuInit, which cu calls when the program starts, succeeds and does nothing; the first question for the
 // number of devices loads the driver and fills the slots with what it has.
 #include <dlfcn.h>
-
-#include <mutex>
+#include <pthread.h>
 
 namespace {
 
@@ -50,8 +49,8 @@ void load() {
 }
 
 int first_count(int *n) {
-  static std::once_flag once;
-  std::call_once(once, load);
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, load);
   *n = 0;
   const auto count = reinterpret_cast<int (*)(int *)>(ced_slot_cuDeviceGetCount);
   return count == first_count ? 0 : count(n);

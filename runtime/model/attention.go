@@ -56,7 +56,7 @@ func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 	if window.count > 0 {
 		if err := p.s.WindowCommit(&ced.WindowCommitArgs{
 			Rows: window.addr, Packed: p.ws.packed, Ring: p.ring(l),
-			MaxRows: uint32(p.opt.StepRows), RowBytes: uint32(p.rowBytes()), RingRows: uint32(p.ringRows()),
+			MaxRows: window.max, RowBytes: uint32(p.rowBytes()), RingRows: uint32(p.ringRows()),
 		}); err != nil {
 			return err
 		}
@@ -86,42 +86,42 @@ func (m *Model) freqs(l int) ced.Addr {
 // compress makes the global rows of the groups that close in this step (spec 4.5 - 4.7).
 func (p *pass) compress(l int, w *compressor, s config.Layer) error {
 	c := p.cfg
-	n, err := p.groups(p.Model, p.in, s.Ratio, p.ws.groups)
+	n, groups, err := p.closing(l, s.Ratio)
 	if err != nil {
 		return err
 	}
 	format := ced.BF16
 	if s.Ratio > 1 {
 		format = ced.F32
-		if err := p.linear(p.in.addr, &w.wgate, p.ws.x, p.ws.g, format); err != nil {
+		if err := p.linear(p.in.rowCount, &w.wgate, p.ws.x, p.ws.g, format); err != nil {
 			return err
 		}
 	}
-	if err := p.linear(p.in.addr, &w.wkv, p.ws.x, p.ws.a, format); err != nil {
+	if err := p.linear(p.in.rowCount, &w.wkv, p.ws.x, p.ws.a, format); err != nil {
 		return err
 	}
 	if err := p.s.CSA2Compress(&ced.CSA2CompressArgs{
-		Rows: p.in.addr, Groups: p.ws.groups, A: p.ws.a, G: p.ws.g, Open: p.open[l], Weight: w.norm.addr, WeightFormat: w.norm.format,
-		Latent: p.ws.latent, MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HeadDim), Ratio: uint32(s.Ratio),
+		Rows: p.in.addr, Groups: groups.addr, A: p.ws.a, G: p.ws.g, Open: p.open[l], Weight: w.norm.addr, WeightFormat: w.norm.format,
+		Latent: p.ws.latent, MaxRows: p.in.max, Dim: uint32(c.HeadDim), Ratio: uint32(s.Ratio),
 		OpenRows: uint32(p.openRows()), Eps: c.NormEps,
 	}); err != nil {
 		return err
 	}
-	if n == 0 {
+	if n == 0 && !p.uploaded {
 		return nil
 	}
 	if err := p.sub(l, "latent", p.ws.latent, n, c.HeadDim, ced.BF16); err != nil {
 		return err
 	}
-	if err := p.linear(p.ws.groups, &w.wk, p.ws.latent, p.ws.key, ced.BF16); err != nil {
+	if err := p.linear(groups, &w.wk, p.ws.latent, p.ws.key, ced.BF16); err != nil {
 		return err
 	}
 	for _, sp := range p.spans {
 		sp.Seq.published = l
 	}
 	return p.s.KVAppend(&ced.KVAppendArgs{
-		Rows: p.in.addr, Groups: p.ws.groups, Latent: p.ws.latent, K: p.ws.key, KWeight: w.kNorm.addr, WeightFormat: w.kNorm.format,
-		Freqs: p.freqs(l), KV: p.kvOf(l), MaxGroups: uint32(p.opt.StepRows), RoPEDim: uint32(c.RopeDim), Eps: c.NormEps,
+		Rows: p.in.addr, Groups: groups.addr, Latent: p.ws.latent, K: p.ws.key, KWeight: w.kNorm.addr, WeightFormat: w.kNorm.format,
+		Freqs: p.freqs(l), KV: p.kvOf(l), MaxGroups: groups.max, RoPEDim: uint32(c.RopeDim), Eps: c.NormEps,
 	})
 }
 
@@ -137,15 +137,15 @@ func (p *pass) windowRows(l int, w *layerWeights, set *rowSet) error {
 			return err
 		}
 	}
-	if err := p.normQuant(set.addr, x, vector{}, 0, c.HiddenSize, true); err != nil {
+	if err := p.normQuant(set.rowCount, x, vector{}, 0, c.HiddenSize, true); err != nil {
 		return err
 	}
-	if err := p.linear(set.addr, &w.wkv, 0, p.ws.window, ced.BF16); err != nil {
+	if err := p.linear(set.rowCount, &w.wkv, 0, p.ws.window, ced.BF16); err != nil {
 		return err
 	}
 	return p.s.WindowPack(&ced.WindowPackArgs{
 		Rows: set.addr, X: p.ws.window, Weight: w.kvNorm.addr, WeightFormat: w.kvNorm.format, Freqs: p.freqs(l), Packed: p.ws.packed,
-		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HeadDim), RoPEDim: uint32(c.RopeDim), Eps: c.NormEps,
+		MaxRows: set.max, Dim: uint32(c.HeadDim), RoPEDim: uint32(c.RopeDim), Eps: c.NormEps,
 	})
 }
 
@@ -153,20 +153,20 @@ func (p *pass) windowRows(l int, w *layerWeights, set *rowSet) error {
 func (p *pass) queries(l int, w *layerWeights, quantised bool) error {
 	c := p.cfg
 	if !quantised {
-		if err := p.normQuant(p.in.addr, p.ws.x, vector{}, 0, c.HiddenSize, true); err != nil {
+		if err := p.normQuant(p.in.rowCount, p.ws.x, vector{}, 0, c.HiddenSize, true); err != nil {
 			return err
 		}
 	}
-	if err := p.linear(p.in.addr, &w.wqA, 0, p.ws.qr, ced.BF16); err != nil {
+	if err := p.linear(p.in.rowCount, &w.wqA, 0, p.ws.qr, ced.BF16); err != nil {
 		return err
 	}
-	if err := p.normQuant(p.in.addr, p.ws.qr, w.qNorm, p.ws.qr, c.QLoraRank, true); err != nil {
+	if err := p.normQuant(p.in.rowCount, p.ws.qr, w.qNorm, p.ws.qr, c.QLoraRank, true); err != nil {
 		return err
 	}
 	if err := p.sub(l, "qr", p.ws.qr, p.in.count, c.QLoraRank, ced.BF16); err != nil {
 		return err
 	}
-	if err := p.linear(p.in.addr, &w.wqB, 0, p.ws.q, ced.BF16); err != nil {
+	if err := p.linear(p.in.rowCount, &w.wqB, 0, p.ws.q, ced.BF16); err != nil {
 		return err
 	}
 	return p.rope(l, p.ws.q, false)
@@ -175,20 +175,20 @@ func (p *pass) queries(l int, w *layerWeights, quantised bool) error {
 func (p *pass) rope(l int, x ced.Addr, inverse bool) error {
 	c := p.cfg
 	return p.s.RoPE(&ced.RoPEArgs{
-		Rows: p.in.addr, X: x, Freqs: p.freqs(l), MaxRows: uint32(p.opt.StepRows), Heads: uint32(c.Heads), Dim: uint32(c.HeadDim),
+		Rows: p.in.addr, X: x, Freqs: p.freqs(l), MaxRows: p.in.max, Heads: uint32(c.Heads), Dim: uint32(c.HeadDim),
 		RoPEDim: uint32(c.RopeDim), Inverse: flag(inverse),
 	})
 }
 
 // selectRows runs the indexer: ws.sel for this layer and those that reuse it, the candidate blocks if it publishes them.
 func (p *pass) selectRows(l int, w *indexer, s config.Layer) error {
-	if err := p.linear(p.in.addr, &w.wqB, 0, p.ws.iq, ced.BF16); err != nil {
+	if err := p.linear(p.in.rowCount, &w.wqB, 0, p.ws.iq, ced.BF16); err != nil {
 		return err
 	}
-	if err := p.linear(p.in.addr, &w.weights, p.ws.x, p.ws.iw, ced.BF16); err != nil {
+	if err := p.linear(p.in.rowCount, &w.weights, p.ws.x, p.ws.iw, ced.BF16); err != nil {
 		return err
 	}
-	a := p.indexArgs(&s, p.in.addr)
+	a := p.indexArgs(&s, p.in.rowCount)
 	if p.opt.StaleIndexKeys {
 		ratio := a.KV.Ratio
 		a.KV = p.kvOf(p.spans[0].Seq.published)
@@ -211,11 +211,11 @@ func (p *pass) selectRows(l int, w *indexer, s config.Layer) error {
 }
 
 // indexArgs describes an indexer; nil only sizes the workspace.
-func (m *Model) indexArgs(s *config.Layer, rows ced.Addr) ced.CSA2IndexArgs {
+func (m *Model) indexArgs(s *config.Layer, rows rowCount) ced.CSA2IndexArgs {
 	c := m.cfg
 	a := ced.CSA2IndexArgs{
-		Rows: rows, Q: m.ws.iq, W: m.ws.iw, Freqs: m.freqCompressed, Sel: m.ws.sel, Workspace: m.ws.scratchIndex,
-		MaxRows: uint32(m.opt.StepRows), Heads: uint32(c.IndexHeads), RoPEDim: uint32(c.RopeDim), TopK: uint32(c.IndexTopK),
+		Rows: rows.addr, Q: m.ws.iq, W: m.ws.iw, Freqs: m.freqCompressed, Sel: m.ws.sel, Workspace: m.ws.scratchIndex,
+		MaxRows: rows.max, Heads: uint32(c.IndexHeads), RoPEDim: uint32(c.RopeDim), TopK: uint32(c.IndexTopK),
 		Scale: indexScale(c),
 	}
 	if c.CandidateSource >= 0 {
@@ -242,7 +242,7 @@ func (p *pass) attend(l int, w *layerWeights, s config.Layer, window *rowSet) er
 	p.mark(plan.PartAttention, l)
 	c := p.cfg
 	a := ced.CSA2AttendArgs{
-		Rows: p.in.addr, KeyRows: window.addr, Q: p.ws.q, Packed: p.ws.packed, Ring: p.ring(l),
+		Rows: p.in.addr, MaxRows: p.in.max, KeyRows: window.addr, Q: p.ws.q, Packed: p.ws.packed, Ring: p.ring(l),
 		WindowStart: p.windowStart + ced.Addr(4*l*p.opt.Slots), Sink: w.sink, O: p.ws.o,
 	}
 	p.attendShape(&a)
@@ -257,20 +257,20 @@ func (p *pass) attend(l int, w *layerWeights, s config.Layer, window *rowSet) er
 	}
 	p.mark(plan.PartProjections, l)
 	if err := p.s.DenseGEMM(&ced.DenseGEMMArgs{
-		Rows: p.in.addr, X: p.ws.o, W: w.woA.w, WScales: w.woA.scales, Y: p.ws.z, MaxRows: uint32(p.opt.StepRows),
+		Rows: p.in.addr, X: p.ws.o, W: w.woA.w, WScales: w.woA.scales, Y: p.ws.z, MaxRows: p.in.max,
 		N: uint32(c.OLoraRank), K: uint32(w.woA.k), Groups: uint32(c.OGroups), XFormat: ced.BF16, WFormat: w.woA.format, YFormat: ced.BF16,
 	}); err != nil {
 		return fmt.Errorf("output projection: %w", err)
 	}
-	if err := p.normQuant(p.in.addr, p.ws.z, vector{}, 0, c.OGroups*c.OLoraRank, true); err != nil {
+	if err := p.normQuant(p.in.rowCount, p.ws.z, vector{}, 0, c.OGroups*c.OLoraRank, true); err != nil {
 		return err
 	}
-	return p.linear(p.in.addr, &w.woB, 0, p.ws.y, ced.BF16)
+	return p.linear(p.in.rowCount, &w.woB, 0, p.ws.y, ced.BF16)
 }
 
 func (m *Model) attendShape(a *ced.CSA2AttendArgs) {
 	c := m.cfg
-	a.Workspace, a.MaxRows, a.Heads, a.HeadDim = m.ws.scratchAttend, uint32(m.opt.StepRows), uint32(c.Heads), uint32(c.HeadDim)
+	a.Workspace, a.Heads, a.HeadDim = m.ws.scratchAttend, uint32(c.Heads), uint32(c.HeadDim)
 	a.Window, a.RingRows, a.TopK = uint32(c.Window), uint32(m.ringRows()), uint32(c.IndexTopK)
 }
 

@@ -44,37 +44,49 @@ func (p *pass) lookUp() {
 // engramUpdate adds the n-gram memory to the streams (spec 4.12).
 func (p *pass) engramUpdate(l int, w *engramWeights) error {
 	c, cols := p.cfg, p.cfg.Engram.Columns()
-	ids := p.lookups.ids[p.schedule[l].Engram]
+	s := &p.ws.engram[p.schedule[l].Engram]
+	if !p.uploaded {
+		if err := p.uploadLookups(l, w); err != nil {
+			return err
+		}
+	}
+	a := ced.EngramGatherArgs{
+		Rows: p.in.addr, IDs: s.ids, Table: w.table, TableScales: w.scales, TableRows: uint64(w.rows), E: p.ws.e,
+		MaxRows: p.in.max, Cols: uint32(cols), Dim: uint32(c.Engram.HeadDim),
+	}
+	if w.table == 0 {
+		a.Table, a.TableScales, a.TableRows = s.staged, s.stagedScl, uint64(p.in.max)*uint64(cols)
+	}
+	if err := p.s.EngramGather(&a); err != nil {
+		return err
+	}
+	if err := p.normQuant(p.in.rowCount, p.ws.e, vector{}, 0, cols*c.Engram.HeadDim, true); err != nil {
+		return err
+	}
+	if err := p.linear(p.in.rowCount, &w.wkv, 0, p.ws.ekv, ced.BF16); err != nil {
+		return err
+	}
+	return p.s.EngramGate(&ced.EngramGateArgs{
+		Rows: p.in.addr, KV: p.ws.ekv, QWeight: w.q.addr, KWeight: w.k.addr, WeightFormat: w.q.format, H: p.ws.h,
+		MaxRows: p.in.max, Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult), Eps: c.NormEps,
+	})
+}
+
+// uploadLookups puts where a layer's kernels expect them the row ids of a step and, of a table that is not in place, the
+// rows themselves.
+func (p *pass) uploadLookups(l int, w *engramWeights) error {
+	k, cols := p.schedule[l].Engram, p.cfg.Engram.Columns()
+	ids, s := p.lookups.ids[k], &p.ws.engram[k]
 	if len(ids) != p.in.count*cols {
 		return fmt.Errorf("%d row ids for %d rows of %d columns", len(ids), p.in.count, cols)
 	}
-	a := ced.EngramGatherArgs{
-		Rows: p.in.addr, IDs: p.ws.ids, Table: w.table, TableScales: w.scales, TableRows: uint64(w.rows), E: p.ws.e,
-		MaxRows: uint32(p.opt.StepRows), Cols: uint32(cols), Dim: uint32(c.Engram.HeadDim),
-	}
 	if w.table == 0 {
-		if err := p.stage(w.fetch); err != nil {
+		if err := p.stage(w.fetch, s); err != nil {
 			return err
 		}
 		for i := range ids {
 			ids[i] = int64(i)
 		}
-		a.Table, a.TableScales, a.TableRows = p.ws.staged, p.ws.stagedScl, uint64(len(ids))
 	}
-	if err := p.s.Upload(p.ws.ids, bytesOf(ids)); err != nil {
-		return err
-	}
-	if err := p.s.EngramGather(&a); err != nil {
-		return err
-	}
-	if err := p.normQuant(p.in.addr, p.ws.e, vector{}, 0, cols*c.Engram.HeadDim, true); err != nil {
-		return err
-	}
-	if err := p.linear(p.in.addr, &w.wkv, 0, p.ws.ekv, ced.BF16); err != nil {
-		return err
-	}
-	return p.s.EngramGate(&ced.EngramGateArgs{
-		Rows: p.in.addr, KV: p.ws.ekv, QWeight: w.q.addr, KWeight: w.k.addr, WeightFormat: w.q.format, H: p.ws.h,
-		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult), Eps: c.NormEps,
-	})
+	return p.s.Upload(s.ids, bytesOf(ids))
 }

@@ -14,7 +14,9 @@ type pass struct {
 	in *rowSet // rows that enter the current layer; h and pre hold them
 	// Published by earlier layers for the rows of in; 0 = nothing yet.
 	hasSel, hasCand bool
-	width           int // columns of index_score, with a probe
+	// What the host knows of the step is in stream memory already: kernels are all that is left. capturing: they do not run.
+	uploaded, capturing bool
+	width               int // columns of index_score, with a probe
 }
 
 // Forward runs one step: it advances every span's sequence by its tokens, for which Reserve must have made room, and
@@ -25,8 +27,7 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	m.probe = probe
 	m.mark(plan.PartEmbedding, -1)
 	p := &m.pass // what a step needs is there from the step before
-	p.begin(spans)
-	p.hasSel, p.hasCand = false, false
+	p.start(spans)
 	defer p.begin(nil)
 	if err := p.check(); err != nil {
 		return 0, 0, err
@@ -39,27 +40,13 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	}
 	m.mark(plan.PartEngram, -1)
 	p.lookUp()
-	m.mark(plan.PartEmbedding, -1)
-	if err := p.embed(); err != nil {
-		return 0, 0, fmt.Errorf("embed: %w", err)
+	if m.opt.Graphs && probe == nil && p.decodes() {
+		n, err = p.replay()
+	} else {
+		n, err = p.run()
 	}
-	for l := range m.schedule {
-		if err := p.layer(l); err != nil {
-			return 0, 0, fmt.Errorf("layer %d: %w", l, err)
-		}
-		if p.in.count == 0 {
-			break
-		}
-		if l == m.source() && m.tails[0] != 0 {
-			if err := p.keepTails(); err != nil {
-				return 0, 0, err
-			}
-		}
-	}
-	if p.in.count > 0 {
-		if n, err = p.head(); err != nil {
-			return 0, 0, fmt.Errorf("head: %w", err)
-		}
+	if err != nil {
+		return 0, 0, err
 	}
 	if err := m.slots.sent(m.ws.idx); err != nil {
 		return 0, 0, err
@@ -68,6 +55,38 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 		sp.Seq.tokens = append(sp.Seq.tokens, sp.Tokens...)
 	}
 	return m.ws.logits, n, nil
+}
+
+// start begins a step of spans. Its buffers are where those of every step are when it begins.
+func (p *pass) start(spans []Span) {
+	p.begin(spans)
+	p.ws.order()
+	p.hasSel, p.hasCand, p.uploaded = false, false, false
+}
+
+// run enqueues all layers and the head.
+func (p *pass) run() (n int, err error) {
+	p.mark(plan.PartEmbedding, -1)
+	if err := p.embed(); err != nil {
+		return 0, fmt.Errorf("embed: %w", err)
+	}
+	for l := range p.schedule {
+		if err := p.layer(l); err != nil {
+			return 0, fmt.Errorf("layer %d: %w", l, err)
+		}
+		if p.in.count == 0 {
+			return 0, nil
+		}
+		if l == p.source() && p.tails[0] != 0 {
+			if err := p.keepTails(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if n, err = p.head(); err != nil {
+		return 0, fmt.Errorf("head: %w", err)
+	}
+	return n, nil
 }
 
 func (p *pass) check() error {
@@ -101,7 +120,7 @@ func (p *pass) embed() error {
 	c := p.cfg
 	return p.s.Embed(&ced.EmbedArgs{
 		Rows: p.in.addr, Table: p.w.embed.w, TableFormat: p.w.embed.format, H: p.ws.h, Pre: p.ws.pre,
-		MaxRows: uint32(p.opt.StepRows), Vocab: uint32(c.VocabSize), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
+		MaxRows: p.in.max, Vocab: uint32(c.VocabSize), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
 	})
 }
 
@@ -193,14 +212,14 @@ func (p *pass) shrink(to *rowSet) error {
 
 func (p *pass) gather(count *rowSet, index, src, dst ced.Addr, rowBytes int) error {
 	return p.s.RowGather(&ced.RowGatherArgs{
-		Rows: count.addr, Index: index, Src: src, Dst: dst, RowBytes: uint64(rowBytes), MaxRows: uint32(p.opt.StepRows),
+		Rows: count.addr, Index: index, Src: src, Dst: dst, RowBytes: uint64(rowBytes), MaxRows: count.max,
 	})
 }
 
-// linear enqueues y = x W^T for the rows of set, x as the weight's format wants it: quantised codes for FP8, else BF16.
-func (p *pass) linear(rows ced.Addr, w *linear, x, y ced.Addr, yFormat ced.Format) error {
+// linear enqueues y = x W^T for rows, x as the weight's format wants it: quantised codes for FP8, else BF16.
+func (p *pass) linear(rows rowCount, w *linear, x, y ced.Addr, yFormat ced.Format) error {
 	a := ced.DenseGEMMArgs{
-		Rows: rows, X: x, W: w.w, WScales: w.scales, Y: y, MaxRows: uint32(p.opt.StepRows),
+		Rows: rows.addr, X: x, W: w.w, WScales: w.scales, Y: y, MaxRows: rows.max,
 		N: uint32(w.n), K: uint32(w.k), Groups: 1, XFormat: ced.BF16, WFormat: w.format, YFormat: yFormat,
 	}
 	if w.format == ced.FP8 {
@@ -210,10 +229,10 @@ func (p *pass) linear(rows ced.Addr, w *linear, x, y ced.Addr, yFormat ced.Forma
 }
 
 // normQuant normalises x (w.addr 0: not) into y and quantises the result into ws.codes.
-func (p *pass) normQuant(rows ced.Addr, x ced.Addr, w vector, y ced.Addr, n int, quantise bool) error {
+func (p *pass) normQuant(rows rowCount, x ced.Addr, w vector, y ced.Addr, n int, quantise bool) error {
 	a := ced.NormQuantArgs{
-		Rows: rows, X: x, Weight: w.addr, WeightFormat: w.format, Y: y,
-		MaxRows: uint32(p.opt.StepRows), N: uint32(n), Eps: p.cfg.NormEps,
+		Rows: rows.addr, X: x, Weight: w.addr, WeightFormat: w.format, Y: y,
+		MaxRows: rows.max, N: uint32(n), Eps: p.cfg.NormEps,
 	}
 	if quantise {
 		a.Codes, a.Scales = p.ws.codes, p.ws.scales
@@ -224,7 +243,7 @@ func (p *pass) normQuant(rows ced.Addr, x ced.Addr, w vector, y ced.Addr, n int,
 // head computes the logits of the rows that want them (spec 4.2, end).
 func (p *pass) head() (int, error) {
 	p.mark(plan.PartHead, -1)
-	n, index, err := p.outputs(p.Model, p.in, p.ws.outputs)
+	n, rows, index, err := p.wanted()
 	if err != nil || n == 0 {
 		return 0, err
 	}
@@ -233,12 +252,12 @@ func (p *pass) head() (int, error) {
 		return 0, err
 	}
 	if err := p.s.RowGather(&ced.RowGatherArgs{
-		Rows: p.ws.outputs, Index: index, Src: p.ws.x, Dst: p.ws.outX, RowBytes: uint64(2 * c.HiddenSize), MaxRows: uint32(p.opt.Outputs),
+		Rows: rows.addr, Index: index, Src: p.ws.x, Dst: p.ws.outX, RowBytes: uint64(2 * c.HiddenSize), MaxRows: rows.max,
 	}); err != nil {
 		return 0, err
 	}
 	a := ced.DenseGEMMArgs{
-		Rows: p.ws.outputs, X: p.ws.outX, W: p.w.head.w, Y: p.ws.logits, MaxRows: uint32(p.opt.Outputs),
+		Rows: rows.addr, X: p.ws.outX, W: p.w.head.w, Y: p.ws.logits, MaxRows: rows.max,
 		N: uint32(c.VocabSize), K: uint32(c.HiddenSize), Groups: 1, XFormat: ced.BF16, WFormat: p.w.head.format, YFormat: ced.F32,
 	}
 	if err := p.s.DenseGEMM(&a); err != nil {

@@ -12,7 +12,7 @@ func (p *pass) mix(l int, w hyper, pre ced.Addr, name string) error {
 	c, n := p.cfg, p.in.count
 	if err := p.s.MHCMix(&ced.MHCMixArgs{
 		Rows: p.in.addr, H: p.ws.h, Fn: w.fn, Base: w.base, Scale: w.scale, Pre: pre, Post: p.ws.post, Comb: p.ws.comb,
-		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult), Iters: uint32(c.HCSinkhornIters),
+		MaxRows: p.in.max, Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult), Iters: uint32(c.HCSinkhornIters),
 		NormEps: c.NormEps, HcEps: c.HCEps,
 	}); err != nil {
 		return fmt.Errorf("mixes: %w", err)
@@ -34,11 +34,11 @@ func (p *pass) collapse(pre ced.Addr, norm vector, quantise bool) error {
 	c := p.cfg
 	if err := p.s.MHCCollapse(&ced.MHCCollapseArgs{
 		Rows: p.in.addr, H: p.ws.h, Pre: pre, X: p.ws.x,
-		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
+		MaxRows: p.in.max, Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
 	}); err != nil {
 		return err
 	}
-	return p.normQuant(p.in.addr, p.ws.x, norm, p.ws.x, c.HiddenSize, quantise)
+	return p.normQuant(p.in.rowCount, p.ws.x, norm, p.ws.x, c.HiddenSize, quantise)
 }
 
 // expand adds a sub-layer's output ws.y back to the streams.
@@ -46,6 +46,6 @@ func (p *pass) expand() error {
 	c := p.cfg
 	return p.s.MHCExpand(&ced.MHCExpandArgs{
 		Rows: p.in.addr, Y: p.ws.y, Post: p.ws.post, Comb: p.ws.comb, H: p.ws.h,
-		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
+		MaxRows: p.in.max, Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
 	})
 }

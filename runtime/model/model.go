@@ -41,7 +41,11 @@ type Options struct {
 	ExpertBytes     int
 	ExpertOrder     []experts.Key
 	ExpertOrderName string
-	HugePages       bool // ask for huge pages behind caches and step buffers of a host stream
+	// Graphs captures decode steps of a device stream, and replays them: the same results with a launch for a step instead of
+	// one for every kernel. Warn is told when the device refuses.
+	Graphs    bool
+	Warn      func(string)
+	HugePages bool // ask for huge pages behind caches and step buffers of a host stream
 	// StaleIndexKeys reproduces the upstream decode quirk (spec D1), for comparison with its goldens only.
 	StaleIndexKeys bool
 }
@@ -77,6 +81,7 @@ type Model struct {
 	pass                      pass // of the step that runs
 	lookups                   lookups
 	meter                     meter
+	graphs                    graphs
 }
 
 // New loads a checkpoint that passed its census on a stream. rows may be nil for a model without Engram.
@@ -91,6 +96,8 @@ func New(s *ced.Stream, ck *checkpoint.Checkpoint, cfg *config.Config, rows RowS
 		return nil, fmt.Errorf("the model has Engram layers but no source of row ids")
 	}
 	m := &Model{cfg: cfg, schedule: cfg.Schedule(), ck: ck, s: s, opt: opt, engram: rows, open: map[int]ced.Addr{}}
+	m.opt.Graphs = opt.Graphs && !s.Host() && !opt.StaleIndexKeys // whose keys depend on the step
+	m.graphs.steps = map[uint32]*ced.Graph{}
 	m.meter.layers = make([]layerMeter, len(m.schedule))
 	for i := opt.Slots - 1; i >= 0; i-- {
 		m.freeSlots = append(m.freeSlots, i)
@@ -121,6 +128,7 @@ func (m *Model) FreeTokens() int { return m.pool.Free() * kv.PageTokens }
 // Close frees the model's stream memory; the stream and the checkpoint stay open.
 func (m *Model) Close() {
 	m.waitForRows()
+	m.graphs.close(m.s)
 	m.slots.close()
 	for _, a := range m.owned {
 		m.s.Free(a)

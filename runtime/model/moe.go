@@ -13,16 +13,16 @@ func (p *pass) moe(l int, w *layerWeights) error {
 		if err := p.sub(l, "ffn_in", p.ws.x, n, c.HiddenSize, ced.BF16); err != nil {
 			return err
 		}
-		if err := p.normQuant(p.in.addr, p.ws.x, vector{}, 0, c.HiddenSize, true); err != nil {
+		if err := p.normQuant(p.in.rowCount, p.ws.x, vector{}, 0, c.HiddenSize, true); err != nil {
 			return err
 		}
 	}
-	if err := p.linear(p.in.addr, &w.gate, p.ws.x, p.ws.routeLogits, ced.F32); err != nil {
+	if err := p.linear(p.in.rowCount, &w.gate, p.ws.x, p.ws.routeLogits, ced.F32); err != nil {
 		return err
 	}
 	if err := p.s.Route(&ced.RouteArgs{
 		Rows: p.in.addr, Logits: p.ws.routeLogits, Bias: w.bias.addr, BiasVL: w.biasVL.addr, BiasFormat: w.bias.format,
-		Idx: p.idx(l), Weights: p.ws.wt, MaxRows: uint32(p.opt.StepRows), Experts: uint32(c.Experts),
+		Idx: p.idx(l), Weights: p.ws.wt, MaxRows: p.in.max, Experts: uint32(c.Experts),
 		TopK: uint32(c.ExpertsPerToken), Normalise: flag(c.NormTopK && c.ExpertsPerToken > 1), // alone, a weight would always be 1
 		Temperature: c.GateTemp, RouteScale: c.RouteScale,
 	}); err != nil {
@@ -38,7 +38,7 @@ func (p *pass) moe(l int, w *layerWeights) error {
 	if err := p.fetchExperts(l); err != nil {
 		return err
 	}
-	a := p.expertArgs(l, p.in.addr)
+	a := p.expertArgs(l, p.in.rowCount)
 	if err := p.s.ExpertGEMM(&a); err != nil {
 		return err
 	}
@@ -54,11 +54,11 @@ func (m *Model) idx(l int) ced.Addr {
 }
 
 // expertArgs describes the experts of a layer; those of none only size the workspace.
-func (m *Model) expertArgs(l int, rows ced.Addr) ced.ExpertGEMMArgs {
+func (m *Model) expertArgs(l int, rows rowCount) ced.ExpertGEMMArgs {
 	c := m.cfg
 	a := ced.ExpertGEMMArgs{
-		Rows: rows, X: m.ws.codes, XScales: m.ws.scales, Weights: m.ws.wt, Y: m.ws.y, Workspace: m.ws.scratchExpert,
-		MaxRows: uint32(m.opt.StepRows), ExpertsCount: uint32(c.Experts), TopK: uint32(c.ExpertsPerToken),
+		Rows: rows.addr, X: m.ws.codes, XScales: m.ws.scales, Weights: m.ws.wt, Y: m.ws.y, Workspace: m.ws.scratchExpert,
+		MaxRows: rows.max, ExpertsCount: uint32(c.Experts), TopK: uint32(c.ExpertsPerToken),
 		Dim: uint32(c.HiddenSize), Inter: uint32(c.MoEIntermediate), Limit: c.SwiGLULimit,
 	}
 	if l != whole {

@@ -32,13 +32,20 @@ func newExpertPages(experts [][][]byte, choices int, blind bool) *expertPages {
 	return e
 }
 
+// choose counts what the router of a layer has chosen.
+func (p *pass) choose(l int) {
+	n := p.in.count * p.cfg.ExpertsPerToken
+	p.meter.layers[l].chosen.Add(uint64(n))
+	if p.slots != nil {
+		p.slots.routed[l] = n
+	}
+}
+
 // fetchExperts reads the chosen experts ahead. Once all of a layer have been in memory, and what is there stays, it does
 // nothing.
 func (p *pass) fetchExperts(l int) error {
-	use := &p.meter.layers[l]
-	use.chosen.Add(uint64(p.in.count * p.cfg.ExpertsPerToken))
-	if p.slots != nil {
-		p.slots.routed[l] = p.in.count * p.cfg.ExpertsPerToken
+	if !p.capturing {
+		p.choose(l)
 	}
 	if p.w.layers[l].pages == nil {
 		return nil
@@ -51,7 +58,7 @@ func (p *pass) fetchExperts(l int) error {
 	if err := p.s.Download(bytesOf(idx), p.idx(l)); err != nil {
 		return err
 	}
-	use.missed.Add(uint64(e.fetch(idx, p.opt.Stays)))
+	p.meter.layers[l].missed.Add(uint64(e.fetch(idx, p.opt.Stays)))
 	return nil
 }
 
@@ -161,17 +168,17 @@ func (f *rowFetch) read(m *Model, ids []int64, from, to, dim int) error {
 }
 
 // stage waits for the rows of a layer whose table is not mapped and uploads them.
-func (p *pass) stage(f *rowFetch) error {
+func (p *pass) stage(f *rowFetch, to *engramRows) error {
 	f.running.Wait()
 	for _, err := range f.errs {
 		if err != nil {
 			return err
 		}
 	}
-	if err := p.s.Upload(p.ws.staged, f.weights); err != nil {
+	if err := p.s.Upload(to.staged, f.weights); err != nil {
 		return err
 	}
-	return p.s.Upload(p.ws.stagedScl, f.scale8)
+	return p.s.Upload(to.stagedScl, f.scale8)
 }
 
 // waitForRows ends what fetchRows started; the ids are then free for the next step, and the files may be closed.

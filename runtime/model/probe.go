@@ -144,7 +144,7 @@ func (p *pass) tap(l int) error {
 	}
 	if err := p.s.MHCCollapse(&ced.MHCCollapseArgs{
 		Rows: p.in.addr, H: p.ws.h, Pre: pre, X: p.ws.x,
-		MaxRows: uint32(p.opt.StepRows), Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
+		MaxRows: p.in.max, Dim: uint32(c.HiddenSize), Streams: uint32(c.HCMult),
 	}); err != nil {
 		return err
 	}

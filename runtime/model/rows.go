@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"unsafe"
 
 	ced "cedrun/cuda"
@@ -14,12 +15,33 @@ type Span struct {
 	Logits int
 }
 
-// rowSet is a subset of a step's rows: of every span the rows from an offset on. addr is its ced_rows in stream
-// memory, index the rows' places in the set it was compacted from.
+// rowCount is what a kernel is told of its rows: where their number and geometry are in stream memory, which is data, and
+// how many there are at most, which sizes its grid.
+type rowCount struct {
+	addr ced.Addr
+	max  uint32
+}
+
+// bucket rounds rows up to a power of two or to one and a half of one, but not above most: so few that a device can keep
+// a captured step for each.
+func bucket(rows, most int) uint32 {
+	b := 1
+	for b < rows {
+		if b >= 2 && b+b/2 >= rows {
+			b += b / 2
+			break
+		}
+		b *= 2
+	}
+	return uint32(min(b, most))
+}
+
+// rowSet is a subset of a step's rows: of every span the rows from an offset on. Its address is that of its ced_rows,
+// index the rows' places in the set it was compacted from.
 type rowSet struct {
+	rowCount
 	offs  []int // per span: first row that is in the set
 	count int
-	addr  ced.Addr
 	index ced.Addr
 }
 
@@ -114,8 +136,43 @@ func (s *step) add(m *Model, from, r *rowSet) error {
 		at += len(sp.Tokens) - skip
 	}
 	*(*ced.Rows)(b.head()) = head
-	r.addr = buf
+	r.addr, r.max = buf, bucket(r.count, m.opt.StepRows)
 	return b.upload(m.s)
+}
+
+// decodes reports whether the step is one more token for every sequence: then all layers take all rows, and all are wanted.
+func (s *step) decodes() bool {
+	for i := range s.spans {
+		sp := &s.spans[i]
+		if len(sp.Tokens) != 1 || s.first[i] < sp.Seq.steady || sp.Logits > s.first[i] {
+			return false
+		}
+	}
+	return len(s.spans) > 0
+}
+
+// closing lists the rows of in that close a group of layer l, a KV source.
+func (p *pass) closing(l, ratio int) (n int, groups rowCount, err error) {
+	groups.addr = p.ws.groups + ced.Addr(slices.Index(p.cfg.KVSources, l)*p.ws.groupBytes)
+	if p.uploaded {
+		groups.max = p.in.max
+		return 0, groups, nil
+	}
+	n, err = p.groups(p.Model, p.in, ratio, groups.addr)
+	groups.max = bucket(n, p.opt.StepRows)
+	return n, groups, err
+}
+
+// wanted lists the rows of in whose logits are wanted.
+func (p *pass) wanted() (n int, rows rowCount, index ced.Addr, err error) {
+	rows.addr = p.ws.outputs
+	if p.uploaded {
+		rows.max = min(p.in.max, uint32(p.opt.Outputs))
+		return p.in.count, rows, p.ws.outputs + outputsHead, nil
+	}
+	n, index, err = p.outputs(p.Model, p.in, p.ws.outputs)
+	rows.max = bucket(n, p.opt.Outputs)
+	return n, rows, index, err
 }
 
 // groups lists the rows of set r that close a group of ratio tokens, but not those of groups a sequence froze.
@@ -137,9 +194,12 @@ func (s *step) groups(m *Model, r *rowSet, ratio int, buf ced.Addr) (n int, err 
 	return n, b.upload(m.s)
 }
 
+// outputsHead is the count before a list of outputs, padded.
+const outputsHead = 16
+
 // outputs lists the rows of set r whose logits are wanted, as a count followed by row numbers.
 func (s *step) outputs(m *Model, r *rowSet, buf ced.Addr) (n int, index ced.Addr, err error) {
-	b := s.packed.begin(buf, 16)
+	b := s.packed.begin(buf, outputsHead)
 	index, rows := b.array(r.count)
 	at := 0
 	for i := range s.spans {

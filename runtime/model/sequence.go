@@ -13,6 +13,7 @@ import (
 type Sequence struct {
 	slot    int
 	plan    Plan
+	steady  int     // rows from this position on pass all layers
 	clipped bool    // some rows saw less of their window than in mode exact
 	tokens  []int32 // processed tokens
 	frozen  int     // global rows of tokens before this position are kept, not rewritten
@@ -76,7 +77,12 @@ func (m *Model) Extend(q *Sequence, mode Prefill, prompt int) (ok bool, err erro
 
 // replan sets where a sequence's windows start.
 func (m *Model) replan(q *Sequence, p Plan) error {
-	q.plan = p
+	q.plan, q.steady = p, 0
+	for _, from := range [][]int{p.Enter, p.Window, p.Query} {
+		for _, at := range from {
+			q.steady = max(q.steady, at)
+		}
+	}
 	if src := m.source(); src >= 0 && p.Query[src] >= q.Pos() {
 		q.streams = p.Query[src]
 	}

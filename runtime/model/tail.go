@@ -52,7 +52,7 @@ func (p *pass) keepTails() error {
 			continue
 		}
 		if err := p.s.WindowCommit(&ced.WindowCommitArgs{
-			Rows: p.in.addr, Packed: at, Ring: ring, MaxRows: uint32(p.opt.StepRows), RowBytes: uint32(n), RingRows: uint32(p.cfg.Window),
+			Rows: p.in.addr, Packed: at, Ring: ring, MaxRows: p.in.max, RowBytes: uint32(n), RingRows: uint32(p.cfg.Window),
 		}); err != nil {
 			return fmt.Errorf("tail: %w", err)
 		}
@@ -73,11 +73,10 @@ func (m *Model) RunTail(q *Sequence, rows int) error {
 	}
 	m.probe = nil
 	p := &m.pass
-	p.begin([]Span{{Seq: q, Tokens: q.tokens[q.tail : q.tail+n], Logits: q.tail + n}})
+	p.start([]Span{{Seq: q, Tokens: q.tokens[q.tail : q.tail+n], Logits: q.tail + n}})
 	defer p.begin(nil)
 	p.first[0] = q.tail
 	src := m.source()
-	p.hasSel, p.hasCand = false, false
 	for l := range src + 1 {
 		p.hasSel = p.hasSel || m.schedule[l].OwnsIndex
 		p.hasCand = p.hasCand || m.schedule[l].CandidateSource

@@ -9,30 +9,45 @@ import (
 // workspace holds the step buffers, each for StepRows rows; names follow the forward pass. Pairs are double buffers:
 // compaction copies from one to the other.
 type workspace struct {
-	h, hAlt, pre           ced.Addr // streams BF16 [rows, hc, dim]; pre F32 [rows, hc]
-	aPre, post, comb       ced.Addr // mixes F32
-	x, xAlt                ced.Addr // normed sub-layer input BF16 [rows, dim]
-	y                      ced.Addr // sub-layer output BF16 [rows, dim]
-	codes, scales          ced.Addr // quantised activations, widest k
-	qr, q, o               ced.Addr // BF16 [rows, q_lora], [rows, heads, head_dim] twice
-	z                      ced.Addr // BF16 [rows, o_groups*o_lora]
-	window, packed         ced.Addr // BF16 [rows, head_dim]; packed window rows
-	a, g, latent, key      ced.Addr // compressor, F32 [rows, head_dim] twice; BF16 [rows, head_dim], [rows, index_dim]
-	iq, iw                 ced.Addr // indexer queries BF16 [rows, heads, dim], weights BF16 [rows, heads]
-	sel, selAlt            ced.Addr // i32 [rows, top_k]
-	cand, candAlt          ced.Addr // i32 [rows, blocks]
-	scoreProbe             ced.Addr // F32 [rows, groups], with a probe only
-	routeLogits, idx, wt   ced.Addr // router
-	ids, staged, stagedScl ced.Addr // Engram row ids i64 [rows, cols]; rows read by the host when the table is not mapped
-	e, ekv                 ced.Addr // Engram values BF16 [rows, cols*dim], key and value [rows, (hc+1)*dim]
-	logits                 ced.Addr // F32 [outputs, vocab]
-	outX                   ced.Addr // BF16 [outputs, dim]
-	groups, outputs        ced.Addr // ced.Groups; output rows
-	rowSets                ced.Addr
-	rowSetBytes            int
-	scratchIndex           ced.Addr
-	scratchAttend          ced.Addr
-	scratchExpert          ced.Addr
+	h, hAlt, pre         ced.Addr // streams BF16 [rows, hc, dim]; pre F32 [rows, hc]
+	aPre, post, comb     ced.Addr // mixes F32
+	x, xAlt              ced.Addr // normed sub-layer input BF16 [rows, dim]
+	y                    ced.Addr // sub-layer output BF16 [rows, dim]
+	codes, scales        ced.Addr // quantised activations, widest k
+	qr, q, o             ced.Addr // BF16 [rows, q_lora], [rows, heads, head_dim] twice
+	z                    ced.Addr // BF16 [rows, o_groups*o_lora]
+	window, packed       ced.Addr // BF16 [rows, head_dim]; packed window rows
+	a, g, latent, key    ced.Addr // compressor, F32 [rows, head_dim] twice; BF16 [rows, head_dim], [rows, index_dim]
+	iq, iw               ced.Addr // indexer queries BF16 [rows, heads, dim], weights BF16 [rows, heads]
+	sel, selAlt          ced.Addr // i32 [rows, top_k]
+	cand, candAlt        ced.Addr // i32 [rows, blocks]
+	scoreProbe           ced.Addr // F32 [rows, groups], with a probe only
+	routeLogits, idx, wt ced.Addr // router
+	engram               []engramRows
+	e, ekv               ced.Addr // Engram values BF16 [rows, cols*dim], key and value [rows, (hc+1)*dim]
+	logits               ced.Addr // F32 [outputs, vocab]
+	outX                 ced.Addr // BF16 [outputs, dim]
+	groups               ced.Addr // ced.Groups per KV source, groupBytes apart
+	groupBytes           int
+	outputs              ced.Addr // output rows
+	rowSets              ced.Addr
+	rowSetBytes          int
+	scratchIndex         ced.Addr
+	scratchAttend        ced.Addr
+	scratchExpert        ced.Addr
+}
+
+// engramRows is what the host knows of an Engram layer before the step.
+type engramRows struct {
+	ids               ced.Addr // i64 [rows, cols] table rows
+	staged, stagedScl ced.Addr // rows read by the host when the table is not mapped
+}
+
+// order gives the double buffers the names that they had at first: kernels of a captured step know their addresses only.
+func (w *workspace) order() {
+	for _, b := range []struct{ a, alt *ced.Addr }{{&w.h, &w.hAlt}, {&w.x, &w.xAlt}, {&w.sel, &w.selAlt}, {&w.cand, &w.candAlt}} {
+		*b.a, *b.alt = min(*b.a, *b.alt), max(*b.a, *b.alt)
+	}
 }
 
 func (w *workspace) allocate(m *Model) error {
@@ -50,10 +65,12 @@ func (w *workspace) allocate(m *Model) error {
 		logged = c.Layers
 	}
 	blocks := max(c.CandidateTopKBlocks, 1)
-	bufs := []struct {
+	w.groupBytes = (64 + 4*r + 63) &^ 63
+	type buffer struct {
 		dst *ced.Addr
 		n   int
-	}{
+	}
+	bufs := []buffer{
 		{&w.h, r * hc * d * 2}, {&w.hAlt, r * hc * d * 2}, {&w.pre, r * hc * 4},
 		{&w.aPre, r * hc * 4}, {&w.post, r * hc * 4}, {&w.comb, r * hc * hc * 4},
 		{&w.x, r * d * 2}, {&w.xAlt, r * d * 2}, {&w.y, r * d * 2},
@@ -66,11 +83,15 @@ func (w *workspace) allocate(m *Model) error {
 		{&w.sel, r * c.IndexTopK * 4}, {&w.selAlt, r * c.IndexTopK * 4},
 		{&w.cand, r * blocks * 4}, {&w.candAlt, r * blocks * 4},
 		{&w.routeLogits, r * c.Experts * 4}, {&w.idx, logged * m.routeBytes()}, {&w.wt, r * c.ExpertsPerToken * 4},
-		{&w.ids, r * cols * 8}, {&w.staged, r * cols * c.Engram.HeadDim}, {&w.stagedScl, r * cols * c.Engram.HeadDim / 32},
 		{&w.e, r * cols * c.Engram.HeadDim * 2}, {&w.ekv, r * (hc + 1) * d * 2},
 		{&w.logits, o.Outputs * c.VocabSize * 4}, {&w.outX, o.Outputs * d * 2},
-		{&w.groups, 64 + 4*r}, {&w.outputs, 64 + 4*r},
+		{&w.groups, len(c.KVSources) * w.groupBytes}, {&w.outputs, 64 + 4*r},
 		{&w.rowSets, sets * w.rowSetBytes},
+	}
+	w.engram = make([]engramRows, len(c.Engram.Layers))
+	for i := range w.engram {
+		e, n := &w.engram[i], r*cols*c.Engram.HeadDim
+		bufs = append(bufs, buffer{&e.ids, r * cols * 8}, buffer{&e.staged, n}, buffer{&e.stagedScl, n / 32})
 	}
 	var err error
 	for _, b := range bufs {
@@ -78,7 +99,8 @@ func (w *workspace) allocate(m *Model) error {
 			return fmt.Errorf("step buffers for %d rows: %w", r, err)
 		}
 	}
-	ix, at, ex := m.indexArgs(nil, 0), ced.CSA2AttendArgs{}, m.expertArgs(whole, 0)
+	all := rowCount{max: uint32(r)}
+	ix, at, ex := m.indexArgs(nil, all), ced.CSA2AttendArgs{MaxRows: all.max}, m.expertArgs(whole, all)
 	m.attendShape(&at)
 	if w.scratchIndex, err = m.alloc(m.s.CSA2IndexWorkspace(&ix)); err == nil {
 		if w.scratchAttend, err = m.alloc(m.s.CSA2AttendWorkspace(&at)); err == nil {

@@ -29,14 +29,15 @@ func TestIndexerScratchDoesForEveryLayer(t *testing.T) {
 				cfg: c, schedule: c.Schedule(), s: s, opt: Options{Slots: 1, Context: 4096, StepRows: 64},
 				layout: kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios),
 			}
-			all := m.indexArgs(nil, 0)
+			rows := rowCount{max: uint32(m.opt.StepRows)}
+			all := m.indexArgs(nil, rows)
 			have := s.CSA2IndexWorkspace(&all)
 			for i := range m.schedule {
 				l := &m.schedule[i]
 				if !l.OwnsIndex {
 					continue
 				}
-				a := m.indexArgs(l, 0)
+				a := m.indexArgs(l, rows)
 				if need := s.CSA2IndexWorkspace(&a); need > have {
 					t.Errorf("layer %d needs %d bytes, allocated are %d", i, need, have)
 				}

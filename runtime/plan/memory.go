@@ -108,8 +108,8 @@ func stepBytes(c *config.Config, s Setup) int64 {
 		c.HeadDim*2 + c.WindowRowBytes() + 2*c.HeadDim*4 + c.HeadDim*2 + c.IndexHeadDim*2 + // window rows, compressor
 		c.IndexHeads*(c.IndexHeadDim+1)*2 + 2*c.IndexTopK*4 + 2*max(c.CandidateTopKBlocks, 1)*4 + // indexer
 		c.Experts*4 + c.ExpertsPerToken*8 + // router
-		cols*8 + wide + wide/32 + wide*2 + (hc+1)*d*2 + // Engram
-		8 // group and output lists
+		len(c.Engram.Layers)*(cols*8+wide+wide/32) + wide*2 + (hc+1)*d*2 + // Engram
+		4*(len(c.KVSources)+1) // group and output lists
 	sets := (c.Layers + len(c.KVSources) + 4) * (64 + 7*(4*s.rows()+16) + 4*s.Slots + 63)
 	return int64(s.rows()*row) + int64(s.Outputs*(c.VocabSize*4+2*d)) + int64(sets)
 }

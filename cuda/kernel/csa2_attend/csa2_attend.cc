@@ -3,6 +3,9 @@
 using namespace ced;
 
 extern "C" uint64_t ced_csa2_attend_workspace(const ced_stream *s, const ced_csa2_attend_args *a) {
+#ifdef CED_WITH_CUDA
+  if (kind_of(s) == CED_CUDA) return csa2_attend_cuda_workspace(*a);
+#endif
   return static_cast<uint64_t>(ced_stream_threads(s)) * AttendScratch::bytes(*a);
 }
 

@@ -105,5 +105,6 @@ inline float attend_scale(const ced_csa2_attend_args &a) {
   return static_cast<float>(std::pow(static_cast<double>(a.head_dim), -0.5));
 }
 int csa2_attend_cuda(ced_stream *s, const ced_csa2_attend_args &a, ced_err *err);
+uint64_t csa2_attend_cuda_workspace(const ced_csa2_attend_args &a);
 
 }  // namespace ced

@@ -211,8 +211,7 @@ TEST("csa2_attend: a row sees its window and its selection, nothing else") {
 // A prompt's rows around a full window and a full selection.
 TEST("csa2_attend: a row of a prompt has the bits that it has alone, on both sides of every limit") {
   constexpr size_t heads = 9, dim = 64, row = dim + dim / 32, positions = 520, top_k = 512;
-  const auto packed = prng::bytes("csa2_attend/edge_packed", positions * row);
-  auto window = packed;
+  auto window = prng::e4m3("csa2_attend/edge_packed", positions * row);
   for (size_t i = 0; i < window.size(); i++)
     if (i % row >= dim) window[i] = static_cast<uint8_t>(124 + window[i] % 3);
   auto scales = prng::e4m3("csa2_attend/edge_scales", positions * dim / 16);
@@ -250,6 +249,64 @@ TEST("csa2_attend: a row of a prompt has the bits that it has alone, on both sid
       CONTEXT("row " << r);
       Rig one(kind, 1);
       CHECK_BITS(attend(one, arguments(one, r, r + 1)).data(), &want[r * heads * dim], heads * dim);
+    }
+  }
+}
+
+// Key counts around the borders of a block of 64 and of what is kept on a processor at a time, with blocks that hold no
+// key; few rows, whose key blocks a device spreads over its processors, and many.
+TEST("csa2_attend: a row has the same bits among any number of rows and with room for any number") {
+  constexpr size_t heads = 17, dim = 96, row = dim + dim / 32, positions = 860, rows = 17;
+  struct {
+    size_t window, top_k, chosen, pos;
+  } cases[] = {{128, 512, 0, 0},     {128, 512, 1, 62},   {128, 512, 512, 600},
+               {128, 512, 64, 20},   {70, 700, 571, 800}, {70, 700, 700, 800},
+               {704, 130, 129, 640}, {65, 0, 0, 300},     {0, 65, 65, 300}};
+  const auto ring = [&] {
+    auto all = prng::e4m3("csa2_attend/split_ring", positions * row);
+    for (size_t i = 0; i < all.size(); i++)
+      if (i % row >= dim) all[i] = static_cast<uint8_t>(124 + all[i] % 3);
+    return all;
+  }();
+  const auto scales = prng::e4m3("csa2_attend/split_scales", positions * dim / 16);
+  const auto main = prng::bytes("csa2_attend/split_main", positions * dim / 2);
+  const auto q = prng::xb("csa2_attend/split_q", rows * heads * dim, -2);
+  const auto sink = prng::xf("csa2_attend/split_sink", heads);
+  for (const auto &c : cases) {
+    CONTEXT("window=" << c.window << " top_k=" << c.top_k << " chosen=" << c.chosen << " pos=" << c.pos);
+    const auto arguments = [&](Rig &rig, size_t from, size_t n, size_t room) {
+      const Pages pages(rig, 1, positions, 8, 1, dim, 32);
+      pages.write(rig, 0, pages.kv.main_codes, dim / 2, main);
+      pages.write(rig, 0, pages.kv.main_scales, dim / 16, scales);
+      std::vector<int32_t> pos, sel(n * c.top_k, -1);
+      for (size_t r = 0; r < n; r++) {
+        pos.push_back(static_cast<int32_t>(c.pos + from + r));
+        for (size_t i = 0; i < c.chosen; i++) sel[r * c.top_k + i] = static_cast<int32_t>(i + (from + r) % 5);
+      }
+      ced_csa2_attend_args a{};
+      a.rows = rig.sequence_rows(pos, std::vector<int32_t>(n, 0)), a.key_rows = rig.sequence_rows({}, {});
+      a.q = rig.put(&q[from * heads * dim], n * heads * dim), a.packed = a.ring = rig.put(ring);
+      a.window_start = rig.put(std::vector<int32_t>{0}), a.sel = c.top_k > 0 ? rig.put(sel) : 0;
+      a.sink = rig.put(sink), a.o = rig.out<uint16_t>(room * heads * dim), a.kv = pages.kv;
+      a.max_rows = static_cast<uint32_t>(room), a.heads = heads, a.head_dim = dim;
+      a.window = static_cast<uint32_t>(c.window), a.top_k = static_cast<uint32_t>(c.top_k);
+      a.ring_rows = positions;
+      a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
+      return a;
+    };
+    for (ced_kind kind : fast_bodies("csa2_attend")) {
+      CONTEXT("kind=" << kind);
+      Rig rig(kind), reference(CED_REF);
+      const auto want = attend(rig, arguments(rig, 0, rows, rows));
+      const auto exact = attend(reference, arguments(reference, 0, rows, rows));
+      CHECK_ROWS(want.data(), exact.data(), rows * heads, dim, check::kAttention);
+      const auto check = [&](size_t from, size_t n, size_t room) {
+        CONTEXT(n << " rows from " << from << " of " << room);
+        Rig some(kind, 3);
+        const auto got = attend(some, arguments(some, from, n, room));
+        CHECK_BITS(got.data(), &want[from * heads * dim], n * heads * dim);
+      };
+      check(0, 16, 16), check(16, 1, 1), check(3, 2, 40);
     }
   }
 }

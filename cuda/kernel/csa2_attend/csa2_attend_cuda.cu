@@ -82,8 +82,13 @@ __device__ void dequantise(const Key &key, uint32_t d, uint16_t *out) {
     }
     v = expand(raw, key.scales[d / 32]);
   }
-  store16(out, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));
-  store16(out + 8, make_uint4(v.w[4], v.w[5], v.w[6], v.w[7]));
+  CED_UNROLL
+  for (uint32_t i = 0; i < 2; i++) {  // the pairs as they lie in memory
+    const uint32_t *w = v.w + 4 * i;
+    store16(out + 8 * i,
+            make_uint4(ptx::pick_bytes(w[0], w[1], 0x5410), ptx::pick_bytes(w[0], w[1], 0x7632),
+                       ptx::pick_bytes(w[2], w[3], 0x5410), ptx::pick_bytes(w[2], w[3], 0x7632)));
+  }
 }
 
 // The queries of 16 heads of a row; zeros where there is no head.

@@ -61,6 +61,7 @@ test-sim-tsan: require
 
 # The real ones. NVCC: a compiler of CUDA 12.4 or newer; `make toolkit` fetches one into build/.
 NVCC       ?= $(shell command -v nvcc || ls build/toolkit/bin/nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+NVCC_PATH   = $(abspath $(shell command -v $(NVCC)))
 ARCHS      ?= 80-real;89-real;90a-real
 # The binding of the driver finds its header, with ours before it, and its library, which is ours.
 CUDA_ENV    = CGO_CFLAGS="$(CGO_CFLAGS) -I$(CURDIR)/cuda/driver/include -I$(CURDIR)/build/cuda/include" CGO_LDFLAGS=-L$(CURDIR)/build/cuda
@@ -71,7 +72,8 @@ toolkit-12:
 nvcc:
 	@sh tools/nvcc.sh "$(NVCC)"
 cuda: nvcc require
-	cmake -S . -B build/cuda -DCED_CUDA=ON -DCMAKE_CUDA_COMPILER=$(abspath $(NVCC)) "-DCED_ARCHITECTURES=$(ARCHS)"
+	grep -qs '^CMAKE_CUDA_COMPILER:.*=$(NVCC_PATH)$$' build/cuda/CMakeCache.txt || rm -rf build/cuda/CMakeCache.txt build/cuda/CMakeFiles/[0-9]*
+	cmake -S . -B build/cuda -DCED_CUDA=ON -DCMAKE_CUDA_COMPILER=$(NVCC_PATH) "-DCED_ARCHITECTURES=$(ARCHS)"
 	cmake --build build/cuda -j $(JOBS)
 	sh tools/cudart.sh $(NVCC) build/cuda
 	$(CUDA_ENV) go build -tags cuda -ldflags "$(LAZY) -X main.cudaArchitectures=$(ARCHS) -X main.cudaToolkit=$$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')$(if $(wildcard VERSION), -X main.release=$(shell cat VERSION))" -o bin/cedrun-cuda ./cmd/cedrun

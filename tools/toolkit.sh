@@ -39,13 +39,13 @@ from_debian() {
 	apt update
 	(cd "$state" && apt download nvidia-cuda-toolkit nvidia-cuda-dev)
 	unpack nvidia-cuda-toolkit './usr/bin/*' './usr/lib/nvidia-cuda-toolkit/*'
-	unpack nvidia-cuda-dev './usr/include/*' './usr/lib/*/libcudart_static.a'
+	unpack nvidia-cuda-dev './usr/include/*' './usr/lib/*/libcudart_static.a' './usr/lib/*/libcudadevrt.a'
 	t=$tmp/toolkit from=$tmp/x/usr/lib/nvidia-cuda-toolkit
 	mv "$tmp/x/usr/include" "$t/include"
 	mv "$from/bin/nvcc" "$from/bin/cicc" "$from/bin/crt" "$t/bin/"
 	mv "$from/libdevice" "$t/nvvm/"
 	for tool in ptxas fatbinary nvlink cudafe++ cuobjdump nvdisasm; do mv "$tmp/x/usr/bin/$tool" "$t/bin/"; done
-	mv "$tmp"/x/usr/lib/*/libcudart_static.a "$t/lib64/"
+	mv "$tmp"/x/usr/lib/*/libcuda*.a "$t/lib64/"
 	cat >"$t/bin/nvcc.profile" <<'P'
 TOP              = $(_HERE_)/..
 NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice

@@ -67,6 +67,10 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	}
 	con.log.Info().Int64("weights", p.Weights).Int64("read", p.Read).Int64("kv", p.Buffers.KV).Int64("windows", p.Buffers.Windows).Int64("snapshots", p.Buffers.Snapshots).Int64("step", p.Buffers.Step).
 		Int("kv_tokens", p.KVTokens).Int64("available", p.Available).Stringer("backend", setup.Backend).Msg("plan, in bytes")
+	if d := p.Device; d != nil {
+		con.log.Info().Str("device", d.Device.Name).Int64("free", d.Device.Free).Int64("weights", d.Weights).Int64("kv", d.KV+d.Windows).Int64("step", d.Step+d.Streams).
+			Int64("reserve", d.Reserve).Int64("experts", d.Experts).Int64("experts_host", d.ExpertsHost).Msg("plan of the device, in bytes")
+	}
 	if p.Shortage != "" {
 		con.log.Warn().Msg(p.Shortage)
 	}

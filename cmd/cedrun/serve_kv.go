@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	ced "cedrun/cuda"
 	"cedrun/runtime/engine"
 	"cedrun/runtime/kv"
 	"cedrun/runtime/plan"
@@ -20,8 +21,8 @@ const groupCache = "KV cache"
 func kvFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag(groupCache, "cache", string(job.CacheSnapshot), "begin prompts on what earlier ones left, as `MODE` says: snapshot (with the text of a cold run), replay (runs the last window again: faster, and the text may depend on what was cached) or off"),
-		withDefault(stringFlag(groupCache, "kv-device", "", "`SIZE` of KV pages in the back end's memory, as in 4GiB"), "room for --max-batch x --context"),
-		withDefault(stringFlag(groupCache, "kv-host", "", "`SIZE` of the cache in host memory: one half for snapshots, the other for pages"), "1/16 of free memory, at most 4GiB"),
+		withDefault(stringFlag(groupCache, "kv-device", "", "`SIZE` of KV pages in the back end's memory, as in 4GiB"), "room for --max-batch x --context; on a GPU 1/16 of its free memory more, at most 4GiB"),
+		withDefault(stringFlag(groupCache, "kv-host", "", "`SIZE` of the cache in host memory: one half for snapshots, the other for pages; with a GPU all for snapshots"), "1/16 of free memory, at most 4GiB"),
 		durationFlag(groupCache, "snapshot-time", time.Hour, "", "drop snapshots that were not used for `TIME`; 0 = only when others need the room"),
 		withDefault(stringFlag(groupCache, "kv-disk", "", "keep pages of up to `SIZE` on disk too, for later and for after a restart; 0 = none"), "none; 16GiB with --kv-dir"),
 		withDefault(stringFlag(groupCache, "kv-dir", "", "keep pages on disk in `DIR`, which one server uses at a time"), "cedrun/kv in the user's cache directory"),
@@ -55,30 +56,46 @@ func sizeFlag(c *cli.Context, name string, unset int64) (int64, error) {
 }
 
 // readKV fills in how large the parts of the KV cache are. The memory of the CPU back end is the host's, so that pages of
-// both tiers lie together there.
+// both tiers lie together there; a device has all pages, and the host snapshots only.
 func (s *server) readKV(f *engine.Files) error {
-	host := min(plan.Available(os.DirFS("/"))/16, 4<<30)
-	if s.defaults.Cache == job.CacheOff {
-		host = 0
-	}
-	device, err := sizeFlag(s.c, "kv-device", 0)
-	if err == nil {
-		host, err = sizeFlag(s.c, "kv-host", host)
-	}
+	host, err := sizeFlag(s.c, "kv-host", s.cacheOf(plan.Available(os.DirFS("/"))))
 	if err != nil {
 		return err
 	}
+	pages, snapshots := host/2, host-host/2
+	if s.setup.Backend == ced.CUDA {
+		d, err := ced.DeviceInfo(s.device)
+		if err != nil {
+			return err
+		}
+		pages, snapshots = s.cacheOf(d.Free), host
+		if s.c.IsSet("kv-device") {
+			pages = 0
+		}
+	}
 	tokens := s.setup.Slots * kv.PagesFor(s.setup.Context) * kv.PageTokens
 	if s.c.IsSet("kv-device") {
+		device, err := sizeFlag(s.c, "kv-device", 0)
+		if err != nil {
+			return err
+		}
 		tokens = plan.TokensIn(f.Config, device)
 		if least := s.setup.Context; tokens < least {
 			return fmt.Errorf("--kv-device %s holds %d tokens, less than the context of %d: give %s or more, or a smaller --context",
 				s.c.String("kv-device"), tokens, least, plan.GB(plan.TokenBytes(f.Config, least)))
 		}
 	}
-	s.setup.KVTokens = tokens + plan.TokensIn(f.Config, host/2)
-	s.setup.Snapshots, s.setup.SnapshotTTL = int(host-host/2), s.c.Duration("snapshot-time")
+	s.setup.KVTokens = tokens + plan.TokensIn(f.Config, pages)
+	s.setup.Snapshots, s.setup.SnapshotTTL = int(snapshots), s.c.Duration("snapshot-time")
 	return s.readDisk()
+}
+
+// cacheOf is what of free memory the cache of prompts takes if no flag says.
+func (s *server) cacheOf(free int64) int64 {
+	if s.defaults.Cache == job.CacheOff {
+		return 0
+	}
+	return min(free/16, 4<<30)
 }
 
 // readDisk reads where pages are kept on disk.

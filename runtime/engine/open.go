@@ -95,7 +95,7 @@ type Setup struct {
 	KVDir       string
 	KVDisk      int64
 	Warn        func(string)
-	ExpertBytes int // model.Options.ExpertBytes
+	ExpertBytes int // of a device: model.Options.ExpertBytes; 0 = what is free
 	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
@@ -277,8 +277,8 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	}
 	sizes := load.Setup
 	setup.Context, setup.Slots, setup.Chunk, setup.Outputs, setup.KVTokens = sizes.Context, sizes.Slots, sizes.Chunk, sizes.Outputs, sizes.KVTokens
-	if have := ced.Devices(setup.Backend); have == 0 {
-		return nil, fmt.Errorf("backend %s: no device; use --backend cpu", setup.Backend)
+	if load.Device != nil {
+		setup.ExpertBytes = load.Device.Budget()
 	}
 	var flags []ced.Flag
 	if setup.Pin {

@@ -83,11 +83,12 @@ func seconds(s float64) string {
 type FitError struct {
 	Need, Have int64
 	What       string // what takes the memory
+	Where      string // empty: the host; else " on" a device
 	Remedy     string
 }
 
 func (e *FitError) Error() string {
-	return fmt.Sprintf("needs %s of memory (%s) and has %s: %s", GB(e.Need), e.What, GB(e.Have), e.Remedy)
+	return fmt.Sprintf("needs %s of memory%s (%s) and has %s: %s", GB(e.Need), e.Where, e.What, GB(e.Have), e.Remedy)
 }
 
 // Fit reports what a setup needs more than the machine has, as a *FitError that says what to change. Arguments as for

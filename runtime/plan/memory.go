@@ -159,17 +159,35 @@ type Load struct {
 	Read      int64 // of them, bytes that are read into memory instead of paged in from mapped files on demand
 	Buffers   Buffers
 	KVTokens  int
-	Available int64  // bytes of memory that can be had without swapping; 0 = unknown
-	Shortage  string // what to know when memory is smaller than the weights; empty when it is not
+	Available int64     // bytes of memory that can be had without swapping; 0 = unknown
+	Device    *OnDevice // nil: there is none
+	Shortage  string    // what to know when memory is smaller than the weights; empty when it is not
 }
 
 // Need is the memory that opening is sure to use.
-func (l Load) Need() int64 { return l.Read + l.Buffers.Total() }
+func (l Load) Need() int64 {
+	d := l.Device
+	if d == nil {
+		return l.Read + l.Buffers.Total()
+	}
+	n := l.Read + l.Buffers.Snapshots + l.Buffers.Program + d.ExpertsHost
+	if d.Device.Unified {
+		n += d.Need()
+	}
+	return n
+}
 
 // Check refuses what cannot be opened.
 func (l Load) Check() error {
 	if l.Available == 0 || l.Need() <= l.Available {
 		return nil
+	}
+	if d := l.Device; d != nil && d.ExpertsHost > 0 {
+		return fmt.Errorf("%s of the experts' %s fit on %s, so all must be in page-locked memory of the host, which has %s free: take a device or a host with more memory, or --backend cpu, which reads experts from disk",
+			GB(d.Experts), GB(d.ExpertsHost), d.Device.Name, GB(l.Available))
+	}
+	if l.Device != nil {
+		return fmt.Errorf("the host needs %s of memory and has %s free: lower --kv-host", GB(l.Need()), GB(l.Available))
 	}
 	if !l.LacksCache() {
 		return fmt.Errorf("%s of weights are to be read into memory and %s are free: leave out --no-map, or lift the limit on address space", GB(l.Read), GB(l.Available))
@@ -191,7 +209,7 @@ func (l Load) remedy() string {
 
 // LacksCache reports whether it is the cache of the sequences that the memory is too small for.
 func (l Load) LacksCache() bool {
-	return l.Available > 0 && l.Need() > l.Available && l.Read <= l.Buffers.KV
+	return l.Device == nil && l.Available > 0 && l.Need() > l.Available && l.Read <= l.Buffers.KV
 }
 
 // GB writes bytes in decimal units: 3.2 GB, 17 MB, 12 kB.

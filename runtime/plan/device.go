@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"cedrun/runtime/config"
+	"cedrun/runtime/kv"
+)
+
+// Device is the memory of a GPU.
+type Device struct {
+	Name    string `json:"name"`
+	Total   int64  `json:"total"`
+	Free    int64  `json:"free"`
+	Unified bool   `json:"unified,omitempty"` // it is the host's
+}
+
+// OnDevice is where a model's bytes go on a machine with a GPU. Rows of Engram tables are read by the host.
+type OnDevice struct {
+	Device  Device `json:"device"`
+	Weights int64  `json:"weights"` // what every token reads, and the embedding
+	KV      int64  `json:"kv"`
+	Windows int64  `json:"windows"` // and open groups
+	Step    int64  `json:"step"`    // activations and kernel workspaces
+	Streams int64  `json:"streams"` // scratch of streams
+	Reserve int64  `json:"reserve"` // left to the driver, for graphs and what it rounds up
+
+	Experts     int64   `json:"experts"` // routed experts in device memory
+	ExpertShare float64 `json:"expert_share"`
+	ExpertsHost int64   `json:"experts_host"` // in page-locked host memory: all, unless all are on the device
+	KVTokens    int     `json:"kv_tokens"`
+	KVFit       int64   `json:"kv_tokens_fit"` // with as few experts on the device as there may be
+}
+
+// Fixed is all but experts.
+func (d *OnDevice) Fixed() int64 {
+	return d.Weights + d.KV + d.Windows + d.Step + d.Streams + d.Reserve
+}
+
+// Need is what is allocated, and the reserve.
+func (d *OnDevice) Need() int64 { return d.Fixed() + d.Experts }
+
+// Budget is model.Options.ExpertBytes.
+func (d *OnDevice) Budget() int {
+	if d.ExpertsHost == 0 {
+		return 0
+	}
+	return int(d.Experts)
+}
+
+const (
+	streamBytes            = 2 * (9 << 20)      // steps and copies
+	firstPiece, lastPiece  = 4 << 20, 256 << 20 // of memory for weights: each is twice as large as the one before
+	mostReserve, leastPart = 512 << 20, 8
+)
+
+// reserve is a fiftieth of the device, or 512 MiB, or of a very small one an eighth.
+func reserve(total int64) int64 { return max(total/50, min(mostReserve, total/leastPart)) }
+
+// pieces is the memory that so many bytes of weights take.
+func pieces(n int64) (sum int64) {
+	for next := int64(firstPiece); sum < n; next = min(2*next, lastPiece) {
+		sum += next
+	}
+	return sum
+}
+
+// ExpertFloor is the least device memory of routed experts: in each layer as many as a token chooses.
+func ExpertFloor(c *config.Config, w Weights) int64 {
+	if c.Experts == 0 {
+		return 0
+	}
+	return w.Experts / int64(c.Experts) * int64(min(c.ExpertsPerToken, c.Experts))
+}
+
+// PlaceOnDevice lays weights and a filled setup out on a device. workspace are the kernels' bytes, experts those for routed
+// experts: 0 = what remains. A *FitError says what does not fit.
+func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, experts int64) (*OnDevice, error) {
+	d := fixedOn(c, w, s, dev, workspace)
+	floor := ExpertFloor(c, w)
+	room := dev.Free - d.Fixed()
+	if experts > 0 {
+		d.Experts, floor = min(experts, w.Experts), min(experts, floor) // too few are the model's to refuse
+	} else {
+		d.Experts = min(max(room, 0), w.Experts)
+	}
+	if w.Experts > 0 {
+		d.ExpertShare = float64(d.Experts) / float64(w.Experts)
+	}
+	if d.Experts < w.Experts {
+		d.ExpertsHost = w.Experts
+	}
+	if left := room - floor + d.KV; left > 0 {
+		d.KVFit = left / max(pageBytes(c)+4, 1) * kv.PageTokens
+	}
+	if room >= d.Experts && d.Experts >= floor {
+		return d, nil
+	}
+	d.Experts = max(d.Experts, floor)
+	return d, d.misfit(c, w, s, workspace, experts)
+}
+
+func fixedOn(c *config.Config, w Weights, s Setup, dev Device, workspace int64) *OnDevice {
+	b := CountBuffers(c, s, 0)
+	return &OnDevice{
+		Device: dev, Weights: pieces(w.Always() + w.Embedding), KV: b.KV, Windows: b.Windows, Step: stepBytes(c, s) + workspace,
+		Streams: streamBytes, Reserve: reserve(dev.Total), KVTokens: s.KVTokens,
+	}
+}
+
+// misfit says what takes the memory and which flag gives some back.
+func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, experts int64) error {
+	e := &FitError{Need: d.Need(), Have: d.Device.Free, Where: " on " + d.Device.Name}
+	e.What = fmt.Sprintf("%s of weights that every token reads, %s of experts, %s of KV cache and windows for %d tokens, %s of step buffers, %s in reserve",
+		GB(d.Weights), GB(d.Experts), GB(d.KV+d.Windows), s.KVTokens, GB(d.Step+d.Streams), GB(d.Reserve))
+	floor := ExpertFloor(c, w)
+	fits := func(context, slots int, kvTokens int) bool {
+		smaller, err := Setup{Context: context, Slots: slots, Chunk: s.Chunk, KVTokens: kvTokens}.Fill(c)
+		return err == nil && fixedOn(c, w, smaller, d.Device, workspace).Fixed()+max(floor, min(experts, w.Experts)) <= d.Device.Free
+	}
+	var remedies []string
+	if experts > floor && fixedOn(c, w, s, d.Device, workspace).Fixed()+floor <= d.Device.Free {
+		remedies = append(remedies, fmt.Sprintf("lower --expert-memory to %d MiB", (d.Device.Free-d.Fixed())>>20))
+	}
+	texts := s.Slots * kv.PagesFor(s.Context) * kv.PageTokens
+	if s.KVTokens > texts && fits(s.Context, s.Slots, 0) {
+		remedies = append(remedies, "lower --kv-device or --kv-host")
+	}
+	if n := most(s.Context/kv.PageTokens, func(pages int) bool { return fits(pages*kv.PageTokens, s.Slots, 0) }); n > 0 && n*kv.PageTokens < s.Context {
+		remedies = append(remedies, fmt.Sprintf("lower --context to %d", n*kv.PageTokens))
+	}
+	if n := most(s.Slots-1, func(slots int) bool { return fits(s.Context, slots, 0) }); n > 0 {
+		remedies = append(remedies, fmt.Sprintf("have at most %d texts at a time", n))
+	}
+	if e.Remedy = strings.Join(remedies, ", or "); e.Remedy == "" {
+		e.Remedy = "choose another --device, or use --backend cpu"
+	}
+	return e
+}
+
+// DeviceWorkspaceBytes is about what the CUDA bodies of a filled setup have as workspaces; the bodies themselves know it
+// exactly.
+func DeviceWorkspaceBytes(c *config.Config, s Setup) int64 {
+	rows := int64(s.rows())
+	groups := int64(0)
+	for _, l := range c.KVSources {
+		groups = max(groups, int64(kv.PagesFor(s.Context)*(kv.PageTokens/c.CompressRatios[l])))
+	}
+	const scores = 64 << 20 // kept at a time
+	heads := int64(c.IndexHeads+15) / 16 * 16
+	query := heads * int64(c.IndexHeadDim+c.IndexHeadDim/4+4)
+	index := rows*query + min(rows*4*(groups+64), scores+4*(groups+64))
+	splits := int64(c.Window+c.IndexTopK)/64 + 1 // of a row's keys, each with its part of the output
+	attend := rows * int64(c.Heads) * (int64(c.HeadDim) + 2) * 4 * min(splits, 16)
+	assignments := rows * int64(c.ExpertsPerToken+1)
+	expert := assignments*int64(c.MoEIntermediate+c.MoEIntermediate/32+4*c.HiddenSize+32) + int64(2*c.Experts+64)*4
+	return index + attend + expert
+}

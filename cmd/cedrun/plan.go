@@ -26,10 +26,12 @@ func planCommand(con *console) *cli.Command {
 		Description: "Memory and speed follow from config.json, a second of measuring this machine's kernels on synthetic weights of\n" +
 			"the model's shapes, and, where experts do not fit, its disk. No weight is read; the shards need not be there.\n" +
 			"If the wish does not fit, the exit status is 1 and the message says what would.\n\n" +
+			"With --gpu, or with --backend cuda, it is planned for a GPU, and speed follows from the GPU's rates: nothing is measured.\n\n" +
 			"Examples:\n" +
 			"  cedrun plan -m DIR\n" +
 			"  cedrun plan -m DIR --context 131072 --batch 4\n" +
-			"  cedrun plan -m DIR --host-memory 64GiB --json",
+			"  cedrun plan -m DIR --host-memory 64GiB --json\n" +
+			"  cedrun plan -m DIR --gpu h200 --host-memory 512GiB --batch 16",
 		Flags: flags(
 			[]cli.Flag{withDefault(stringFlag(groupModel, "model", "", "checkpoint `DIR`: config.json, and the shards if the disk is to be measured", "m"), "the embedded demo model")},
 			[]cli.Flag{
@@ -37,8 +39,11 @@ func planCommand(con *console) *cli.Command {
 				intFlag(groupCompute, "batch", 1, 1, "", "`B` sequences at a time"),
 				withDefault(stringFlag(groupCompute, "host-memory", "", "plan for this `SIZE` of free memory: bytes, or with a unit as in 24GiB or 24GB"), "what is free now"),
 				withDefault(stringFlag(groupCompute, "kv-host", "", "and a prefix cache of `SIZE` as serve keeps it: one half for snapshots, the other for pages"), "none"),
+				withDefault(stringFlag(groupCompute, "gpu", "", "plan for a GPU of `NAME`, as in h200, a100 or rtx-4090; an unknown one lists them"), "the CPU, or the device with --backend cuda"),
+				withDefault(stringFlag(groupCompute, "gpu-memory", "", "of which this `SIZE` is free"), "nearly all, or what is free now"),
+				withDefault(stringFlag(groupCompute, "expert-memory", "", "give routed experts `SIZE` of the GPU's memory"), "what is free"),
 				prefillFlag(model.Replay.String(), "replay"),
-			}, computeFlags(), outputFlags("print one JSON object: model, setup, memory, kernels, disk, prefill, decode")),
+			}, computeFlags(), outputFlags("print one JSON object: model, setup, memory, device, gpu, kernels, disk, prefill, decode")),
 		Action: con.action(0, con.plan),
 	}
 }
@@ -53,12 +58,19 @@ type wish struct {
 	backend ced.Kind
 	threads int
 	have    int64
+
+	gpu     *plan.GPU // nil: the CPU
+	device  plan.Device
+	experts int64 // bytes for experts on it; 0 = what is free
 }
 
 func (con *console) plan(c *cli.Context) error {
 	w, err := con.readWish(c)
 	if err != nil {
 		return err
+	}
+	if w.gpu != nil {
+		return con.planOnGPU(c, w)
 	}
 	s, err := con.openStream(c, w.backend)
 	if err != nil {
@@ -118,7 +130,7 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 			return nil, fmt.Errorf("--host-memory: %w", err)
 		}
 	}
-	return w, nil
+	return w, con.readGPU(c, w)
 }
 
 // readConfig reads the geometry of a checkpoint whose shards may be missing.
@@ -191,24 +203,30 @@ type decodeAt struct {
 
 // planReport is the JSON of a plan.
 type planReport struct {
-	Model       string       `json:"model"`
-	Backend     string       `json:"backend"`
-	Threads     int          `json:"threads"`
-	PrefillMode string       `json:"prefill_mode"`
-	Context     int          `json:"context"`
-	Batch       int          `json:"batch"`
-	Need        int64        `json:"need"` // bytes that should be in memory
-	OnDisk      int64        `json:"on_disk"`
-	Memory      *plan.Memory `json:"memory"`
-	Kernels     []plan.Rate  `json:"kernels"` // shares of a decode step
-	Disk        plan.Disk    `json:"disk"`
-	Prefill     plan.Speed   `json:"prefill"` // of a prompt that fills the context
-	Decode      []decodeAt   `json:"decode"`  // all sequences together
+	Model       string         `json:"model"`
+	Backend     string         `json:"backend"`
+	Threads     int            `json:"threads"`
+	PrefillMode string         `json:"prefill_mode"`
+	Context     int            `json:"context"`
+	Batch       int            `json:"batch"`
+	Need        int64          `json:"need"` // bytes that should be in memory
+	OnDisk      int64          `json:"on_disk"`
+	Memory      *plan.Memory   `json:"memory"` // of the host
+	Device      *plan.OnDevice `json:"device,omitempty"`
+	GPU         *plan.GPU      `json:"gpu,omitempty"` // whose rates are taken
+	Kernels     []plan.Rate    `json:"kernels"`       // shares of a decode step
+	Disk        plan.Disk      `json:"disk"`
+	Prefill     plan.Speed     `json:"prefill"` // of a prompt that fills the context
+	Decode      []decodeAt     `json:"decode"`  // all sequences together
 }
 
 func (r *planReport) print(out io.Writer) error {
 	m, w := r.Memory, r.Memory.Weights
 	p := &lines{w: out}
+	if r.Device != nil {
+		r.printDevice(p)
+		return p.err
+	}
 	p.line("%s: %d x %d tokens, %s prefill, backend %s, %d threads", r.Model, r.Batch, r.Context, r.PrefillMode, r.Backend, r.Threads)
 	p.line("")
 	p.line("In memory")
@@ -231,20 +249,9 @@ func (r *planReport) print(out io.Writer) error {
 	if m.Have > 0 {
 		p.row("memory", m.Have, "free; %s needed, experts apart; the KV cache could grow to %d tokens", plan.GB(r.Need), m.KVFit)
 	}
-	p.line("")
-	p.line("Predicted speed")
-	p.line("  prefill %10s tok/s   a prompt of %.0f tokens in %s%s", rate(r.Prefill.Rate), r.Prefill.Tokens, span(r.Prefill.Compute+r.Prefill.Disk), waiting(r.Prefill))
-	for _, d := range r.Decode {
-		p.line("  decode  %10s tok/s   after %d tokens%s%s", rate(d.Rate), d.Position, r.each(d.Rate), waiting(d.Speed))
-	}
+	r.printSpeed(p)
 	p.line("A decode step by kernel, measured now")
-	for _, k := range r.Kernels {
-		gbs := ""
-		if k.Bandwidth > 0 {
-			gbs = fmt.Sprintf("%8.2f GB/s", k.Bandwidth/1e9)
-		}
-		p.line("  %-27s %9.3f ms  %4.1f %%  %s", k.Name, 1e3*k.Seconds, 100*k.Share, gbs)
-	}
+	r.printKernels(p)
 	if r.OnDisk > 0 {
 		if r.Disk.Bandwidth > 0 {
 			p.line("Disk: %.2f GB/s, %.0f us a row; %s", r.Disk.Bandwidth/1e9, 1e6*r.Disk.Latency, r.Disk.Note)
@@ -254,6 +261,25 @@ func (r *planReport) print(out io.Writer) error {
 		p.line("Experts are taken to be chosen uniformly: real choices are skewed, so the cache does better.")
 	}
 	return p.err
+}
+
+func (r *planReport) printSpeed(p *lines) {
+	p.line("")
+	p.line("Predicted speed")
+	p.line("  prefill %10s tok/s   a prompt of %.0f tokens in %s%s", rate(r.Prefill.Rate), r.Prefill.Tokens, span(r.Prefill.Compute+r.Prefill.Disk+r.Prefill.Bus), waiting(r.Prefill))
+	for _, d := range r.Decode {
+		p.line("  decode  %10s tok/s   after %d tokens%s%s", rate(d.Rate), d.Position, r.each(d.Rate), waiting(d.Speed))
+	}
+}
+
+func (r *planReport) printKernels(p *lines) {
+	for _, k := range r.Kernels {
+		gbs := ""
+		if k.Bandwidth > 0 {
+			gbs = fmt.Sprintf("%8.2f GB/s", k.Bandwidth/1e9)
+		}
+		p.line("  %-27s %9.3f ms  %4.1f %%  %s", k.Name, 1e3*k.Seconds, 100*k.Share, gbs)
+	}
 }
 
 // each is a sequence's share of a rate.
@@ -282,6 +308,9 @@ func span(seconds float64) string {
 
 // waiting says how much of a time the disk takes.
 func waiting(s plan.Speed) string {
+	if s.Bus > 0 {
+		return fmt.Sprintf(", %.0f %% of it reading %s over the bus", 100*s.Bus/(s.Disk+s.Compute+s.Bus), plan.GB(int64(s.BusBytes)))
+	}
 	if s.Disk == 0 {
 		return ""
 	}

@@ -47,17 +47,13 @@ func (f *Files) planOnDevice(s Setup, have int64) (plan.Load, error) {
 	if err != nil {
 		return plan.Load{}, err
 	}
-	sizes, err := s.sizes().Fill(f.Config)
+	sizes, on, err := s.sizes().FillOn(f.Config, f.counts(), dev, int64(s.ExpertBytes))
 	if err != nil {
-		return plan.Load{}, err
+		return plan.Load{}, fmt.Errorf("%s with %d x %d tokens: %w", f.Source.Name(), sizes.Slots, sizes.Context, err)
 	}
 	l := plan.Load{
 		Setup: sizes, Weights: f.Checkpoint.TotalSize(), Buffers: plan.CountBuffers(f.Config, sizes, 1), KVTokens: sizes.KVTokens,
-		Available: have, Read: f.anonymous(),
-	}
-	l.Device, err = plan.PlaceOnDevice(f.Config, f.counts(), sizes, dev, plan.DeviceWorkspaceBytes(f.Config, sizes), int64(s.ExpertBytes))
-	if err != nil {
-		return l, fmt.Errorf("%s with %d x %d tokens %w", f.Source.Name(), sizes.Slots, sizes.Context, err)
+		Available: have, Read: f.anonymous(), Device: on,
 	}
 	if d := l.Device; d.ExpertsHost > 0 {
 		l.Shortage = fmt.Sprintf("%s of %s of experts (%.0f %%) fit on %s; the others are read from host memory over the bus",

@@ -74,6 +74,28 @@ func ExpertFloor(c *config.Config, w Weights) int64 {
 	return w.Experts / int64(c.Experts) * int64(min(c.ExpertsPerToken, c.Experts))
 }
 
+// FillOn fills a setup in and places it on a device. Where not all experts fit, chunks of prompts are DiskChunk rows, as
+// long as that is not what does not fit: each reads nearly all experts that the device has not.
+func (s Setup) FillOn(c *config.Config, w Weights, dev Device, experts int64) (Setup, *OnDevice, error) {
+	filled, err := s.Fill(c)
+	if err != nil {
+		return s, nil, err
+	}
+	d, err := PlaceOnDevice(c, w, filled, dev, DeviceWorkspaceBytes(c, filled), experts)
+	if err != nil || s.Chunk != 0 || d.ExpertsHost == 0 {
+		return filled, d, err
+	}
+	s.Chunk = DiskChunk
+	wide, err := s.Fill(c)
+	if err != nil {
+		return filled, d, nil
+	}
+	if e, err := PlaceOnDevice(c, w, wide, dev, DeviceWorkspaceBytes(c, wide), experts); err == nil {
+		return wide, e, nil
+	}
+	return filled, d, nil
+}
+
 // PlaceOnDevice lays weights and a filled setup out on a device. workspace are the kernels' bytes, experts those for routed
 // experts: 0 = what remains. A *FitError says what does not fit.
 func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, experts int64) (*OnDevice, error) {
@@ -134,7 +156,7 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 		remedies = append(remedies, fmt.Sprintf("have at most %d texts at a time", n))
 	}
 	if e.Remedy = strings.Join(remedies, ", or "); e.Remedy == "" {
-		e.Remedy = "choose another --device, or use --backend cpu"
+		e.Remedy = "take a device with more memory, or use --backend cpu"
 	}
 	return e
 }

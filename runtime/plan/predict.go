@@ -28,14 +28,28 @@ type Disk struct {
 type Machine struct {
 	Costs map[Shape]Cost
 	Disk  Disk
+	// GPU, if set, computes, at its rates in place of Costs. OverBus is the share of the routed experts that it reads from
+	// host memory.
+	GPU     *GPU
+	OverBus float64
+}
+
+// Seconds is the time of a call.
+func (m *Machine) Seconds(c *Call) float64 {
+	if m.GPU != nil {
+		return m.GPU.seconds(c)
+	}
+	return m.Costs[c.Shape].Seconds(c.Rows, c.Depth)
 }
 
 // Speed is a predicted rate.
 type Speed struct {
-	Tokens    float64 `json:"tokens"`            // of the step, or of the prompt
-	Compute   float64 `json:"compute_seconds"`   // in kernels
-	Disk      float64 `json:"disk_seconds"`      // waiting for experts and table rows
-	DiskBytes float64 `json:"disk_bytes"`        // read for them
+	Tokens    float64 `json:"tokens"`                // of the step, or of the prompt
+	Compute   float64 `json:"compute_seconds"`       // in kernels
+	Disk      float64 `json:"disk_seconds"`          // waiting for experts and table rows
+	DiskBytes float64 `json:"disk_bytes"`            // read for them
+	Bus       float64 `json:"bus_seconds,omitempty"` // reading experts from host memory
+	BusBytes  float64 `json:"bus_bytes,omitempty"`
 	Rate      float64 `json:"tokens_per_second"` // of all sequences together
 	Bytes     float64 `json:"weight_bytes"`      // of weights read, from memory or disk
 }
@@ -48,11 +62,12 @@ type sum struct {
 }
 
 func (s *sum) visit(c Call, times float64) {
-	s.speed.Compute += times * s.machine.Costs[c.Shape].Seconds(c.Rows, c.Depth)
+	s.speed.Compute += times * s.machine.Seconds(&c)
 	b := times * c.Bytes()
 	s.speed.Bytes += b
 	if c.Kernel == Experts {
 		s.speed.DiskBytes += b * s.missing
+		s.speed.BusBytes += b * s.machine.OverBus
 	}
 }
 
@@ -62,8 +77,11 @@ func (s *sum) finish(tokens, tableRows, tableShare float64) Speed {
 	if d.Bandwidth > 0 {
 		v.Disk = v.DiskBytes/d.Bandwidth + tableRows*(1-tableShare)*d.Latency
 	}
+	if g := s.machine.GPU; g != nil {
+		v.Bus = v.BusBytes / g.Bus
+	}
 	v.Tokens = tokens
-	if t := v.Compute + v.Disk; t > 0 {
+	if t := v.Compute + v.Disk + v.Bus; t > 0 {
 		v.Rate = tokens / t
 	}
 	return *v

@@ -27,7 +27,7 @@ func Rates(m *Machine, c *config.Config, batch, position int) []Rate {
 			r = &Rate{Name: name}
 			at[name] = r
 		}
-		t := times * m.Costs[k.Shape].Seconds(k.Rows, k.Depth)
+		t := times * m.Seconds(&k)
 		r.Calls, r.Seconds, total = r.Calls+times, r.Seconds+t, total+t
 		bytes[name] += times * k.Bytes()
 	})

@@ -280,6 +280,32 @@ func TestAFailureOfTheServerSaysNothingOfItsInside(t *testing.T) {
 	}
 }
 
+// A device without memory for a request, and one that failed, are the server's trouble, not the request's: the client may
+// come again.
+func TestTroubleWithTheDeviceIsA503(t *testing.T) {
+	for code, reason := range map[string]error{"out_of_memory": engine.ErrNoMemory, "device_failed": engine.ErrDevice} {
+		s := start(t, setup{engine: ends{fmt.Errorf("%w: a secret", reason)}})
+		for _, path := range []string{chatPath, completionsPath} {
+			status, o := s.call(path, minimal(path, nil))
+			refused(t, path, status, o, 503, "", "the device")
+			if got := text(o, "error", "code"); got != code {
+				t.Errorf("%s: code %q, want %q", path, got, code)
+			}
+		}
+	}
+}
+
+// ends is an engine whose requests end with an error.
+type ends struct{ err error }
+
+func (ends) Load() engine.Load { return engine.Load{} }
+
+func (e ends) Submit(context.Context, engine.Request) (job.Generation, error) { return e, nil }
+
+func (ends) Next(context.Context) (engine.Token, bool) { return engine.Token{}, false }
+
+func (e ends) Result() engine.Result { return engine.Result{Finish: engine.FinishError, Err: e.err} }
+
 type panics struct{}
 
 func (panics) Load() engine.Load { return engine.Load{} }

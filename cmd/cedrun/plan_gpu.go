@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	ced "cedrun/cuda"
+	"cedrun/runtime/model"
+	"cedrun/runtime/plan"
+)
+
+// readGPU reads what the plan is for: --gpu, or the device of the back end. Without either it is the CPU.
+func (con *console) readGPU(c *cli.Context, w *wish) (err error) {
+	if name := c.String("gpu"); name != "" {
+		g, err := plan.FindGPU(name)
+		if err != nil {
+			return fmt.Errorf("--gpu %w", err)
+		}
+		w.gpu, w.device = &g, g.Device()
+	} else if w.backend == ced.CUDA {
+		d, err := ced.DeviceInfo(con.device)
+		if err != nil {
+			return err
+		}
+		w.device = plan.Device{Name: d.Name, Total: d.Total, Free: d.Free, Unified: d.Unified}
+		if g, known := plan.KnownGPU(d.Name); known {
+			w.gpu = &g
+		} else {
+			return fmt.Errorf("the rates of %s are not known: name a GPU like it by --gpu, and its free memory by --gpu-memory", d.Name)
+		}
+	}
+	for flag, dst := range map[string]*int64{"gpu-memory": &w.device.Free, "expert-memory": &w.experts} {
+		text := c.String(flag)
+		if text == "" {
+			continue
+		}
+		if w.gpu == nil {
+			return fmt.Errorf("--%s %s: there is no GPU to plan for: give --gpu NAME", flag, text)
+		}
+		if *dst, err = plan.ParseSize(text); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	w.device.Total = max(w.device.Total, w.device.Free)
+	return nil
+}
+
+// planOnGPU places weights and caches in the memories of device and host, and predicts speed from the GPU's rates.
+func (con *console) planOnGPU(c *cli.Context, w *wish) error {
+	weights := plan.CountWeights(w.config)
+	fail := func(err error) error {
+		return fmt.Errorf("%s with --context %d --batch %d %w", w.source.Name(), w.setup.Context, w.setup.Slots, err)
+	}
+	setup, d, err := w.wish.FillOn(w.config, weights, w.device, w.experts)
+	if err != nil {
+		return fail(err)
+	}
+	w.setup = setup
+	if c.String("host-memory") == "" && w.gpu != nil && c.String("gpu") != "" {
+		w.have = 0 // of the machine that the GPU is in
+	}
+	memory, err := plan.HostOf(d, w.config, weights, w.setup, w.have)
+	if err != nil {
+		return fail(err)
+	}
+	prompt := max(w.setup.Context-1, 1)
+	thresholds := plan.Thresholds(model.NewPlan(w.config, w.mode, prompt))
+	m := &plan.Machine{GPU: w.gpu, OverBus: 1 - d.ExpertShare}
+	r := &planReport{
+		Model: w.source.Name(), Backend: ced.CUDA.String(), PrefillMode: w.mode.String(), Context: w.setup.Context, Batch: w.setup.Slots,
+		Memory: memory, Device: d, GPU: w.gpu, Need: d.Need(), OnDisk: memory.OnDisk(),
+		Kernels: plan.Rates(m, w.config, w.setup.Slots, prompt),
+		Prefill: memory.PromptSpeed(m, w.config, thresholds, prompt, w.setup.Chunk),
+	}
+	for _, at := range positions(w.setup.Context) {
+		r.Decode = append(r.Decode, decodeAt{at, memory.DecodeSpeed(m, w.config, w.setup.Slots, at)})
+	}
+	if c.Bool("json") {
+		return con.printJSON(r)
+	}
+	return r.print(con.out)
+}
+
+func (r *planReport) printDevice(p *lines) {
+	d, m := r.Device, r.Memory
+	p.line("%s: %d x %d tokens, %s prefill, backend %s, %s", r.Model, r.Batch, r.Context, r.PrefillMode, r.Backend, d.Device.Name)
+	p.line("")
+	p.line("In the memory of the GPU")
+	p.row("KV cache", d.KV, "%d tokens", d.KVTokens)
+	p.row("windows", d.Windows, "%d sequences", r.Batch)
+	p.row("step buffers", d.Step+d.Streams, "and workspaces of kernels")
+	p.row("weights", d.Weights, "all but routed experts and Engram tables")
+	p.row("experts", d.Experts, "%.3g %% of %s", 100*d.ExpertShare, plan.GB(m.Weights.Experts))
+	p.row("reserve", d.Reserve, "for the driver")
+	p.row("memory", d.Device.Free, "free; the KV cache could grow to %d tokens, with fewest experts", d.KVFit)
+	p.line("In host memory")
+	p.row("experts", d.ExpertsHost, "page-locked: all, read over the bus where the GPU has them not")
+	p.row("snapshots", m.Buffers.Snapshots, "at most")
+	p.row("program", m.Buffers.Program, "")
+	p.row("table rows", m.Rows-m.Weights.Embedding, "mapped; Engram")
+	if m.Have > 0 {
+		p.row("memory", m.Have, "free")
+	} else {
+		p.line("  give --host-memory to see whether it is enough")
+	}
+	if r.OnDisk > 0 {
+		p.line("On disk, read when used")
+		p.row("table rows", r.OnDisk, "Engram")
+	}
+	r.printSpeed(p)
+	p.line("Nothing was measured: kernels are taken to reach %.0f %% of what copies and products reach on a %s.", 100*plan.Reach, r.GPU.Name)
+	p.line("A decode step by kernel, predicted")
+	r.printKernels(p)
+	if d.ExpertsHost > 0 {
+		p.line("Experts are taken to be chosen uniformly: real choices are skewed, so fewer are read over the bus.")
+	}
+}

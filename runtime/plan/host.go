@@ -1,0 +1,32 @@
+package plan
+
+import (
+	"fmt"
+
+	"cedrun/runtime/config"
+)
+
+// HostOf is what a plan for a device leaves to the host, of which have bytes are free (0 = unknown): page-locked experts,
+// and rows of Engram tables as far as there is room.
+func HostOf(d *OnDevice, c *config.Config, w Weights, s Setup, have int64) (*Memory, error) {
+	m := &Memory{Have: have, Weights: w, ExpertsHeld: w.Experts, ExpertShare: 1, KVTokens: d.KVTokens, KVFit: d.KVFit}
+	m.Buffers = Buffers{Snapshots: s.Snapshots, Program: programBytes(c)}
+	need := m.Buffers.Total() + d.ExpertsHost
+	if d.Device.Unified {
+		need += d.Need()
+	}
+	m.Rows = w.Embedding + w.Engram // the device has the embedding
+	if have == 0 {
+		return m, nil
+	}
+	if need > have {
+		e := &FitError{Need: need, Have: have, Where: " on the host", Remedy: "lower --kv-host"}
+		e.What = fmt.Sprintf("%s of experts, page-locked, of which %s fit on %s, %s of snapshots", GB(d.ExpertsHost), GB(d.Experts), d.Device.Name, GB(s.Snapshots))
+		if d.ExpertsHost > 0 && need-s.Snapshots > have {
+			e.Remedy = "take a GPU or a host with more memory, or --backend cpu, which reads experts from disk"
+		}
+		return nil, e
+	}
+	m.Rows = w.Embedding + min(have-need, w.Engram)
+	return m, nil
+}

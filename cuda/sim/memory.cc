@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "sim/device.h"
 #include "sim/state.h"
@@ -60,8 +61,10 @@ int allocate(void **out, size_t n, Where where, int device) {
   return cudaSuccess;
 }
 
-// The first byte of a canary that is not whole, n if none.
+// The first byte of a canary that is not whole, kGuard if none. Every launch asks for every allocation.
 size_t damage(const char *p) {
+  static const std::string whole(kGuard, '\xFF');
+  if (memcmp(p, whole.data(), kGuard) == 0) return kGuard;
   for (size_t i = 0; i < kGuard; i++)
     if (static_cast<unsigned char>(p[i]) != 0xFF) return i;
   return kGuard;

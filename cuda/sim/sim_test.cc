@@ -173,6 +173,42 @@ __global__ void meet_kernel(uint64_t counter) {
   }
 }
 
+// Mistakes that change no result here, and that only a sanitizer sees.
+enum Silent {
+  kClean,
+  kBlocks,        // two blocks write a word
+  kWarps,         // two warps write a word, without a barrier between them
+  kReadShared,    // past the end of an array
+  kFarShared,     // written beyond the guard behind an array
+  kReadGlobal,    // past the end of an allocation
+  kFarGlobal,     // written beyond the guard behind an allocation
+  kUnalignedLoad  // of 16 bytes, not through load16
+};
+__global__ void silent_kernel(uint64_t out, Silent m) {
+  SHARED(int, box, 64);
+  const int t = static_cast<int>(threadIdx.x);
+  int *p = at<int>(out) + 64 * blockIdx.x;
+  box[t] = t;
+  int extra = 0;
+  if (m == kWarps) box[t & 31] = t & 31;
+  if (m == kReadShared) extra = box[64 + t];
+  if (m == kFarShared) box[64 + 64 + t] = 0;
+  if (m == kReadGlobal) extra = p[128 + t];
+  if (m == kFarGlobal) p[128 + 256 + t] = 0;
+  if (m == kUnalignedLoad) extra = reinterpret_cast<const int4 *>(p + 1)->x;
+  if (m == kBlocks) at<int>(out)[t] = t;
+  p[t] = extra == 12345 ? extra : box[t];
+}
+bool silent(Silent m) {
+  Device d;
+  const uint64_t out = d.alloc(512);
+  launch(d.s, &d.err, "silent", {2, 64}, silent_kernel, out, m);
+  const auto v = d.get<int>(out, 128);
+  for (int i = 0; i < 128; i++)
+    if (v[static_cast<size_t>(i)] != i % 64) return false;
+  return true;
+}
+
 struct Outcome {
   int status;  // 0 right, 1 wrong, 86 a fault, else it crashed
   std::string text;
@@ -220,6 +256,17 @@ void caught(const char *what, const F &f) {
   CHECK(found > 0);
 }
 
+// A sanitizer stops it under every seed, and names the kernel's line.
+template <class F>
+[[maybe_unused]] void always_named(const char *what, const char *says, const F &f) {
+  for (long seed = 0; seed < kSeeds; seed++) {
+    const Outcome o = outcome(seed, f);
+    CONTEXT(what << " seed=" << seed << ": " << o.text);
+    CHECK(o.status != 0);
+    CHECK(o.text.find(says) != std::string::npos && o.text.find("sim_test.cc:") != std::string::npos);
+  }
+}
+
 }  // namespace
 
 TEST("sim: right kernels are right under every seed") {
@@ -229,7 +276,27 @@ TEST("sim: right kernels are right under every seed") {
   always_right("bulk copy", [] { return copies(bulk_kernel, kNone); });
   always_right("mistake", [] { return mistake(kRight); });
   always_right("streams", [] { return two_streams(kNone); });
+  always_right("silent", [] { return silent(kClean); });
 }
+
+#if defined(__SANITIZE_THREAD__)
+TEST("sim: TSan names the line of a race, whatever the schedule") {
+  always_named("two blocks", "data race", [] { return silent(kBlocks); });
+  always_named("two warps", "data race", [] { return silent(kWarps); });
+  always_named("__syncthreads", "data race", [] { return sum(kMissing); });
+  always_named("__syncwarp", "data race", [] { return exchange(kMissing); });
+}
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST("sim: ASan and UBSan name the line that goes past an end or off its alignment, where no guard is hit") {
+  always_named("read shared", "heap-buffer-overflow", [] { return silent(kReadShared); });
+  always_named("write shared", "AddressSanitizer", [] { return silent(kFarShared); });
+  always_named("read global", "heap-buffer-overflow", [] { return silent(kReadGlobal); });
+  always_named("write global", "AddressSanitizer", [] { return silent(kFarGlobal); });
+  always_named("load", "misaligned address", [] { return silent(kUnalignedLoad); });
+}
+#endif
 
 TEST("sim: what the hardware leaves to chance is caught: barriers, waits and events that are missing") {
   caught("__syncthreads", [] { return sum(kMissing); });

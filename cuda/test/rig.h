@@ -71,6 +71,12 @@ class Rig {
     REQUIRE_EQ(ced_fill(s_, p, 0xA5, n * sizeof(T), &err), CED_OK);
     return p;
   }
+  // Makes n elements NaN, as far as their format has any.
+  template <class T>
+  void poison(uint64_t p, size_t n) {
+    ced_err err{};
+    REQUIRE_EQ(ced_fill(s_, p, 0xFF, n * sizeof(T), &err), CED_OK);
+  }
   template <class T>
   std::vector<T> get(uint64_t p, size_t n) {
     std::vector<T> v(n);
@@ -124,7 +130,9 @@ class Rig {
   uint64_t allocate(size_t bytes) {
     uint64_t p = 0;
     ced_err err{};
-    REQUIRE_EQ(ced_alloc(s_, bytes + 64, &p, &err), CED_OK);
+    // On a device nothing is behind the buffer, so that guards see who goes there.
+    const size_t more = ced::kind_of(s_) == CED_CUDA ? 0 : 64;
+    REQUIRE_EQ(ced_alloc(s_, bytes + more, &p, &err), CED_OK);
     buffers_.push_back(p);
     return p;
   }

@@ -11,6 +11,15 @@ import (
 	"cedrun/runtime/experts"
 )
 
+func needDevice(t *testing.T) {
+	t.Helper()
+	s, err := ced.Open(ced.CUDA, 0, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	s.Close()
+}
+
 // decode reads a prompt, then one token after another, and returns the logits of every step.
 func decode(t *testing.T, m *Model, prompt, text []int32) [][]byte {
 	t.Helper()
@@ -41,11 +50,7 @@ func decode(t *testing.T, m *Model, prompt, text []int32) [][]byte {
 // Experts that have no slot on the device are read from page-locked host memory, and others take slots while steps run: the
 // logits of every step have the same bits whatever the device has room for.
 func TestResidencyChangesNoBit(t *testing.T) {
-	if s, err := ced.Open(ced.CUDA, 0, 0); err != nil {
-		t.Skip(err)
-	} else {
-		s.Close()
-	}
+	needDevice(t)
 	const dir = "../../testdata/mini/calm"
 	prompt, text := []int32{3, 5, 7, 11, 13, 17}, ids(10)
 	open := func(t *testing.T, bytes int, order []experts.Key) *Model {

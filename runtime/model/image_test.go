@@ -33,11 +33,7 @@ func feedTo(t *testing.T, m *Model, q *Sequence, prompt, forced []int32, chunk i
 			t.Fatal(err)
 		}
 		for i := range n {
-			row := make([]float32, m.cfg.VocabSize)
-			if err := m.s.Download(unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 4*len(row)), at+ced.Addr(4*i*len(row))); err != nil {
-				t.Fatal(err)
-			}
-			rows = append(rows, row)
+			rows = append(rows, logitsRow(t, m, at, i))
 		}
 	}
 	for q.TailLeft() > 0 {
@@ -52,6 +48,16 @@ func feedTo(t *testing.T, m *Model, q *Sequence, prompt, forced []int32, chunk i
 		step([]int32{id}, q.Pos())
 	}
 	return rows
+}
+
+// logitsRow is row i of a step's logits.
+func logitsRow(t *testing.T, m *Model, at ced.Addr, i int) []float32 {
+	t.Helper()
+	row := make([]float32, m.cfg.VocabSize)
+	if err := m.s.Download(unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 4*len(row)), at+ced.Addr(4*i*len(row))); err != nil {
+		t.Fatal(err)
+	}
+	return row
 }
 
 // adopt starts a sequence of a prefix that q's pages hold.

@@ -32,7 +32,7 @@ struct Layout {
         offsets(scales + uint64_t{heads} * blocks * 4),
         w(offsets + uint64_t{heads} * blocks * 4),
         query(padded(w + uint64_t{heads} * 4, 64)),
-        groups(padded(a.max_groups, 64)),
+        groups(padded(a.max_groups > 0 ? a.max_groups : 1, 64)),
         maxima(a.publish ? padded(a.max_groups / a.block + 1, 64) : 0),
         rows(0) {
     const uint64_t fit = kScoreBytes / (2 * (groups + maxima));

@@ -300,6 +300,112 @@ TEST("csa2_index: a row of a prompt selects what it selects alone, on both sides
   }
 }
 
+// Every sequence sees the same keys, as many as its position lets it: 0, 1 and around each power of two.
+struct Shapes {
+  static constexpr uint32_t kHeads = 8, kDim = 64, kTopK = 32, kBlocks = 24, kRatio = 2;
+  std::vector<int32_t> seen{0, 1, 2};
+  uint32_t groups;
+
+  explicit Shapes(int largest) {
+    for (int k = 2; k <= largest; k++)
+      for (int32_t d : {-1, 0, 1}) seen.push_back((1 << k) + d);
+    groups = static_cast<uint32_t>(seen.back());
+  }
+
+  // Sequences [from, to). restrict_ takes their candidates.
+  ced_csa2_index_args arguments(Rig &rig, size_t from, size_t to,
+                                const std::vector<int32_t> &candidates) const {
+    const auto n = to - from;
+    Pages pages(rig, 1, groups, 64, kRatio, 64, kDim);
+    pages.write(rig, 0, pages.kv.index_codes, kDim / 2,
+                prng::bytes("csa2_index/shape_codes", groups * kDim / 2));
+    pages.write(rig, 0, pages.kv.index_scales, kDim / 32,
+                prng::e8m0("csa2_index/shape_scales", groups * kDim / 32, 125, 3));
+    std::vector<int32_t> table, pos, slot;
+    for (size_t i = 0; i < n; i++) {
+      append(table, pages.table);
+      pos.push_back(std::max(static_cast<int32_t>(kRatio) * seen[from + i] - 1, 0));
+      slot.push_back(static_cast<int32_t>(i));
+    }
+    const auto q = prng::xb("csa2_index/shape_q", seen.size() * kHeads * kDim, 0),
+               w = prng::xb("csa2_index/shape_w", seen.size() * kHeads, 0);
+    ced_csa2_index_args a{};
+    a.rows = rig.sequence_rows(pos, slot), a.kv = pages.kv, a.kv.table = rig.put(table);
+    a.q = rig.put(&q[from * kHeads * kDim], n * kHeads * kDim), a.w = rig.put(&w[from * kHeads], n * kHeads);
+    a.freqs = rig.put(prng::xf("csa2_index/shape_freqs", 16));
+    a.max_rows = static_cast<uint32_t>(n), a.heads = kHeads, a.rope_dim = 32, a.top_k = kTopK;
+    a.max_groups = groups, a.block = 8, a.max_blocks = kBlocks, a.scale = 0.044f;
+    a.restrict_ = !candidates.empty(), a.publish = !a.restrict_;
+    a.candidates =
+        a.restrict_ ? rig.put(&candidates[from * kBlocks], n * kBlocks) : rig.out<int32_t>(n * kBlocks);
+    a.sel = rig.out<int32_t>(n * kTopK);
+    const uint64_t bytes = ced_csa2_index_workspace(rig.stream(), &a);
+    a.workspace = rig.out<uint8_t>(bytes);
+    rig.poison<uint8_t>(a.workspace, bytes);
+    return a;
+  }
+};
+
+TEST("csa2_index: 0, 1, 2^k - 1, 2^k and 2^k + 1 groups: the reference's selection, in a batch and alone") {
+  const Shapes shapes(getenv("CED_TEST_LARGE") != nullptr ? 20 : 11);  // a million: not on a simulated device
+  const size_t n = shapes.seen.size();
+  Rig ref(CED_REF);
+  const Picked open = pick(ref, shapes.arguments(ref, 0, n, {}));
+  const Picked closed = pick(ref, shapes.arguments(ref, 0, n, open.candidates));
+  for (ced_kind kind : fast_bodies("csa2_index")) {
+    CONTEXT("kind=" << kind);
+    Rig rig(kind);
+    const auto a = shapes.arguments(rig, 0, n, {}), b = shapes.arguments(rig, 0, n, open.candidates);
+    for (int again = 0; again < 2; again++) {
+      const Picked source = pick(rig, a);
+      CHECK_BITS(source.sel.data(), open.sel.data(), open.sel.size());
+      CHECK_BITS(source.candidates.data(), open.candidates.data(), open.candidates.size());
+      CHECK_BITS(pick(rig, b).sel.data(), closed.sel.data(), closed.sel.size());
+    }
+    for (size_t i = 0; i < n; i += i < 12 ? 1 : 5) {
+      CONTEXT(shapes.seen[i] << " groups");
+      Rig one(kind);
+      const Picked source = pick(one, shapes.arguments(one, i, i + 1, {}));
+      CHECK_BITS(source.sel.data(), &open.sel[i * Shapes::kTopK], Shapes::kTopK);
+      CHECK_BITS(source.candidates.data(), &open.candidates[i * Shapes::kBlocks], Shapes::kBlocks);
+      CHECK_BITS(pick(one, shapes.arguments(one, i, i + 1, open.candidates)).sel.data(),
+                 &closed.sel[i * Shapes::kTopK], Shapes::kTopK);
+    }
+  }
+}
+
+TEST("csa2_index: a graph captured when there were no rows serves those that come") {
+  const Shapes shapes(7);
+  const size_t n = shapes.seen.size();
+  for (ced_kind kind : bodies("csa2_index")) {
+    if (kind != CED_CUDA) continue;
+    Rig ref(CED_REF), rig(kind);
+    const Picked want = pick(ref, shapes.arguments(ref, 0, n, {}));
+    const auto a = shapes.arguments(rig, 0, n, {});
+    const auto count = [&](size_t rows) {
+      const auto c = static_cast<int32_t>(rows);
+      ced_err err{};
+      REQUIRE_EQ(ced_upload(rig.stream(), a.rows, &c, 4, &err), CED_OK);
+    };
+    ced_err err{};
+    ced_graph *graph = nullptr;
+    count(0);
+    REQUIRE_EQ(ced_capture_begin(rig.stream(), &err), CED_OK);
+    CHECK_EQ(ced_csa2_index(rig.stream(), &a, &err), CED_OK);
+    REQUIRE_EQ(ced_capture_end(rig.stream(), &graph, &err), CED_OK);
+    for (size_t rows : {size_t{0}, n, size_t{1}, size_t{0}, n}) {
+      CONTEXT(rows << " rows");
+      count(rows);
+      rig.poison<int32_t>(a.sel, n * Shapes::kTopK);
+      REQUIRE_EQ(ced_graph_launch(rig.stream(), graph, &err), CED_OK);
+      const auto sel = rig.get<int32_t>(a.sel, n * Shapes::kTopK);
+      CHECK_BITS(sel.data(), want.sel.data(), rows * Shapes::kTopK);
+      for (size_t i = rows * Shapes::kTopK; i < sel.size(); i++) CHECK_EQ(sel[i], -1);  // nobody's
+    }
+    ced_graph_close(graph);
+  }
+}
+
 // Keys over many binades and with blocks of zeros, queries that do and do not fold, more groups than a span holds.
 TEST("csa2_index: every instruction set gives the same bits") {
   struct {
@@ -420,6 +526,15 @@ TEST("csa2_index: a score's integer keeps its order and its value") {
   CHECK_EQ(ced::score_of(0x8000), ced::score_of(0));
   CHECK_EQ(ced::score_of(0xFF80), ced::kMasked);
   CHECK_EQ(ced::score_of(0x7F80), ced::kForced);
+}
+
+TEST("csa2_index: a model with sliding windows only asks for a workspace all the same") {
+  for (ced_kind kind : bodies("csa2_index")) {
+    Rig rig(kind);
+    ced_csa2_index_args a{};
+    a.max_rows = 8;
+    CHECK(ced_csa2_index_workspace(rig.stream(), &a) < 1 << 20);
+  }
 }
 
 TEST("csa2_index: refuses bad arguments and accepts no rows") {

@@ -204,6 +204,33 @@ TEST("expert_gemm: a row has the same bits alone, in any batch and on any number
   }
 }
 
+TEST(
+    "expert_gemm: 1 to 1024 rows: the reference's values, a row's own bits, no NaN of what lay there "
+    "before") {
+  for (size_t rows : {1, 17, 65, 300, 1024}) {
+    CONTEXT("rows=" << rows);
+    const Problem p = small(rows);
+    Rig ref(CED_REF);
+    const auto want = run(ref, p);
+    for (ced_kind kind : fast_bodies("expert_gemm")) {
+      CONTEXT("kind=" << kind);
+      Rig rig(kind);
+      const auto a = arguments(rig, p);
+      std::vector<uint16_t> got[2];
+      for (auto &y : got) {
+        rig.poison<uint16_t>(a.y, rows * p.dim);
+        rig.poison<uint8_t>(a.workspace, ced_expert_gemm_workspace(rig.stream(), &a));
+        rig.run(ced_expert_gemm, a);
+        y = rig.get<uint16_t>(a.y, rows * p.dim);
+      }
+      CHECK_ROWS(got[0].data(), want.data(), rows, p.dim, check::kExpert);
+      CHECK_BITS(got[1].data(), got[0].data(), got[0].size());
+      for (size_t r : {size_t{0}, rows / 2, rows - 1})
+        CHECK_BITS(run(rig, rows_of(p, {r})).data(), &got[0][r * p.dim], p.dim);
+    }
+  }
+}
+
 TEST("expert_gemm: the order of a row's choices does not matter") {
   // Experts 0 and 1 cancel; only after that is there room in f32 for what expert 5 adds.
   Problem p = small(5);

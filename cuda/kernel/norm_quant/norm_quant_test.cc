@@ -129,6 +129,41 @@ TEST("norm_quant: a row has the same bits alone, in a batch and on any number of
   }
 }
 
+TEST(
+    "norm_quant: 1 to 1024 rows: the reference's values, a row's own bits, no NaN of what lay there before") {
+  const uint32_t n = 160;
+  const auto w = prng::norm("norm_quant/w", n, -2);
+  for (size_t rows : {1, 17, 65, 300, 1024}) {
+    CONTEXT("rows=" << rows);
+    const auto x = prng::xb("norm_quant/rows", rows * n, 0);
+    Rig ref(CED_REF);
+    const Result want = run(ref, arguments(ref, n, x, w));
+    for (ced_kind kind : fast_bodies("norm_quant")) {
+      CONTEXT("kind=" << kind);
+      Rig rig(kind);
+      const auto a = arguments(rig, n, x, w);
+      Result got[2];
+      for (Result &r : got) {
+        rig.poison<uint16_t>(a.y, rows * n);
+        rig.poison<uint8_t>(a.codes, rows * n), rig.poison<uint8_t>(a.scales, rows * n / 32);
+        r = run(rig, a);
+      }
+      CHECK_ROWS(got[0].y.data(), want.y.data(), rows, n, check::kLinear);
+      CHECK_BITS(got[1].y.data(), got[0].y.data(), rows * n);
+      CHECK_BITS(got[1].codes.data(), got[0].codes.data(), rows * n);
+      CHECK_BITS(got[1].scales.data(), got[0].scales.data(), rows * n / 32);
+      const Result again = run(rig, arguments(rig, n, got[0].y, {}));  // codes are those of the rounded y
+      CHECK_BITS(again.codes.data(), got[0].codes.data(), rows * n);
+      for (size_t r : {size_t{0}, rows / 2, rows - 1}) {
+        const Result one = run(rig, arguments(rig, n, {&x[r * n], &x[r * n] + n}, w));
+        CHECK_BITS(one.y.data(), &got[0].y[r * n], n);
+        CHECK_BITS(one.codes.data(), &got[0].codes[r * n], n);
+        CHECK_BITS(one.scales.data(), &got[0].scales[r * n / 32], n / 32);
+      }
+    }
+  }
+}
+
 TEST("norm_quant: refuses bad arguments and accepts no rows") {
   Rig rig(CED_CPU);
   const auto good = arguments(rig, 64, std::vector<uint16_t>(64), std::vector<uint16_t>(64));

@@ -82,6 +82,11 @@ test-cuda: cuda
 	sh tools/cudalink.sh bin/cedrun-cuda build/cuda/ced_test
 	$(CUDA_ENV) go vet -tags cuda ./cuda/... ./cmd/... ./runtime/...
 	$(CUDA_ENV) go test -tags cuda ./cuda/driver
+# All that a machine with a GPU needs to prove the kernels there; and a test of that script, on the simulated device.
+gpu-bundle: cuda
+	mkdir -p dist && scripts/gpu-check.sh --bundle dist/gpu-check.tar.gz
+test-gpu-check: sim
+	scripts/gpu-check_test.sh
 # Every kernel through a real compiler, without warnings and spills, and the instructions that must be there.
 cuda-check: nvcc
 	sh tools/cudacheck.sh $(NVCC) build/cuda-check
@@ -169,4 +174,4 @@ fmt: $(CLANG_FORMAT)
 clean:
 	rm -rf bin build dist cuda/zz_stamp*.go
 .PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go test-page conform-arm64 dist dist-check mutate soak install lint fmt clean
-.PHONY: sim test-sim test-sim-go test-sim-asan test-sim-tsan toolkit toolkit-12 nvcc cuda test-cuda cuda-check
+.PHONY: sim test-sim test-sim-go test-sim-asan test-sim-tsan toolkit toolkit-12 nvcc cuda test-cuda cuda-check gpu-bundle test-gpu-check

@@ -309,7 +309,7 @@ int bench(const Options &o, FILE *json) {
   print_limits(l, json);
   printf("\n%-14s %-28s %5s %10s %10s %8s %8s %9s  share\n", "kernel", "", "rows", "us", "launched", "GB/s",
          "TOP/s", "floor us");
-  int missing = 0;
+  int missing = 0, measured = 0;
   for (const Case &c : all) {
     if (!selected(c, o)) continue;
     for (uint32_t rows : c.rows) {
@@ -321,12 +321,12 @@ int bench(const Options &o, FILE *json) {
             .whole("rows", rows)
             .text("error", "out of time");
         printf("%-14s %-28s %5u out of time\n", c.kernel.c_str(), c.what.c_str(), rows);
-      } else if (!run(r, time, l, c, rows, json)) {
-        missing++;
+      } else {
+        (run(r, time, l, c, rows, json) ? measured : missing)++;
       }
     }
   }
-  if (missing > 0) printf("%d not measured\n", missing);
+  printf("%d measured, %d not\n", measured, missing);
   return missing > 0;
 }
 

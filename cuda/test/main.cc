@@ -1,7 +1,9 @@
 // The runner of check.h: ced_test [--list] [SUBSTRING...]
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
+#include "ced.h"
 #include "test/check.h"
 
 namespace {
@@ -62,6 +64,12 @@ int main(int argc, char **argv) {
       std::fprintf(stderr, "unknown option %s; usage: ced_test [--list] [SUBSTRING...]\n", argv[i]);
       return 2;
     }
+  }
+  // Without a device nothing would be left to run, and all of it would pass.
+  const char *bodies = std::getenv("CED_TEST_BODIES");
+  if (!list && bodies != nullptr && std::strcmp(bodies, "cuda") == 0 && ced_device_count(CED_CUDA) == 0) {
+    std::fprintf(stderr, "CED_TEST_BODIES=cuda, but there is no CUDA device\n");
+    return 1;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a crash must not swallow what was printed before it
   size_t passed = 0, failed = 0;

@@ -89,7 +89,7 @@ func (con *console) action(args int, body func(c *cli.Context) error) cli.Action
 		if err := con.logTo(c.String("log-level")); err != nil {
 			return err
 		}
-		con.noSelfTest = c.Bool("no-self-test")
+		con.noSelfTest, con.noGraphs = c.Bool("no-self-test"), c.Bool("no-graphs")
 		if err := con.readWarming(c); err != nil {
 			return err
 		}

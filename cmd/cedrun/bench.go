@@ -56,7 +56,7 @@ func (con *console) bench(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	o.Setup.NoSelfTest, o.Setup.HugePages = con.noSelfTest, con.hugePages
+	o.Setup.NoSelfTest, o.Setup.NoGraphs, o.Setup.HugePages = con.noSelfTest, con.noGraphs, con.hugePages
 	o.Progress = func(what string, done, of int) { con.show("%s (%d of %d)", what, done+1, of) }
 	o.Warn = func(what string) {
 		if con.log.GetLevel() <= zerolog.WarnLevel {

@@ -27,7 +27,7 @@ type console struct {
 	edit       func() editor                     // reads lines typed in a terminal; nil elsewhere
 	interrupts func() (<-chan os.Signal, func()) // for commands that outlive Ctrl-C
 
-	noSelfTest            bool
+	noSelfTest, noGraphs  bool
 	device                int // of the CUDA back end
 	hugePages, hugeCopies bool
 	warming               engine.Warming

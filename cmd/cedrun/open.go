@@ -74,7 +74,10 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	if p.Shortage != "" {
 		con.log.Warn().Msg(p.Shortage)
 	}
-	setup.NoSelfTest, setup.HugePages = con.noSelfTest, con.hugePages
+	setup.NoSelfTest, setup.NoGraphs, setup.HugePages = con.noSelfTest, con.noGraphs, con.hugePages
+	if setup.Warn == nil {
+		setup.Warn = func(text string) { con.log.Warn().Msg(text) }
+	}
 	if err := con.warm(f, setup); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"cedrun/runtime/kv"
 	"cedrun/runtime/kv/disk"
+	"cedrun/runtime/model"
 )
 
 // Load is how busy an engine is.
@@ -20,6 +21,7 @@ type Load struct {
 	CachePages               int // pages of the prefix cache, in use or not
 	// Evictions counts the pages that the cache gave up for others, SnapshotEvictions the snapshots that are gone.
 	Evictions, SnapshotEvictions int
+	Graphs                       model.GraphUse
 }
 
 // load is the Load after the last step.
@@ -35,7 +37,7 @@ func (e *Engine) Load() Load {
 		KVCached: int(e.load.cached.Load()), KVShared: int(e.load.shared.Load()),
 		Fetching: int(e.load.fetching.Load()), Spilling: int(e.load.spilling.Load()), Disk: e.disk.Stats(),
 		CachePages: int(e.load.pages.Load()), Evictions: int(e.load.evictions.Load()), SnapshotEvictions: int(e.load.dropped.Load()),
-		Snapshots: int(e.load.snapshots.Load()), SnapshotBytes: int(e.load.snapshotBytes.Load()),
+		Snapshots: int(e.load.snapshots.Load()), SnapshotBytes: int(e.load.snapshotBytes.Load()), Graphs: e.model.Graphs(),
 	}
 	if e.disk == nil {
 		l.Disk.Trouble = e.opt.NoStore

@@ -90,12 +90,14 @@ type Setup struct {
 	Snapshots   int
 	SnapshotTTL time.Duration
 	Slowdown    float64 // Options.Slowdown
-	// KVDir, if not empty, is where up to KVDisk bytes of pages of the prefix cache are kept. Trouble with it never keeps the
-	// engine from running; Warn is told.
-	KVDir       string
-	KVDisk      int64
+	// KVDir, if not empty, is where up to KVDisk bytes of pages of the prefix cache are kept.
+	KVDir  string
+	KVDisk int64
+	// Warn is told of trouble that does not keep the engine from running: with KVDir, with captured steps.
 	Warn        func(string)
 	ExpertBytes int // of a device: model.Options.ExpertBytes; 0 = what is free
+	// NoGraphs lets a device run decode steps kernel by kernel, not captured: the same results.
+	NoGraphs bool
 	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
@@ -293,6 +295,7 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize, HugePages: setup.HugePages,
 		ExpertBytes: setup.ExpertBytes,
 		Tails:       setup.Snapshots > 0,
+		Graphs:      !setup.NoGraphs, Warn: setup.Warn,
 	}
 	f.residence(load, &o)
 	m, err := model.New(s, f.Checkpoint, f.Config, f.rows, o)

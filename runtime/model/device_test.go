@@ -11,6 +11,7 @@ import (
 	"cedrun/runtime/experts"
 )
 
+// needDevice skips a test where there is none.
 func needDevice(t *testing.T) {
 	t.Helper()
 	s, err := ced.Open(ced.CUDA, 0, 0)

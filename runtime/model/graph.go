@@ -25,7 +25,9 @@ type GraphUse struct {
 	Failed   uint64 // captures and launches that the device refused: such steps run plainly
 }
 
-func (g *graphs) use() GraphUse {
+// Graphs can be called from any goroutine.
+func (m *Model) Graphs() GraphUse {
+	g := &m.graphs
 	return GraphUse{g.captured.Load(), g.replayed.Load(), g.plain.Load(), g.failed.Load()}
 }
 

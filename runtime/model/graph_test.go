@@ -5,22 +5,14 @@ package model
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/kv"
 )
-
-// needDevice skips a test where there is none.
-func needDevice(t *testing.T) {
-	t.Helper()
-	s, err := ced.Open(ced.CUDA, 0, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	s.Close()
-}
 
 // batch feeds sequences to models that ought to agree.
 type batch struct {
@@ -165,5 +157,89 @@ func TestCapturedStepsChangeNoBit(t *testing.T) {
 				t.Errorf("with graphs: %+v, want %+v", graphs, want)
 			}
 		})
+	}
+}
+
+// A graph replays the arguments of its capture. Here one depended on the position, as if the indexer selected no more rows
+// than there were: the comparison of this file sees it.
+func TestAStaleArgumentIsFound(t *testing.T) {
+	needDevice(t)
+	o := Options{Slots: 1, Context: kv.PageTokens, StepRows: 1}
+	captured := o
+	captured.Graphs = true
+	b := newBatch(t, "base", o, captured)
+	b.fill(1)
+	c := b.models[1].cfg
+	most := c.IndexTopK
+	c.IndexTopK = 2 // no layer has more rows at position 1
+	b.decode(1)
+	c.IndexTopK = most
+	if b.diverges(map[int]int{0: 1}) == "" {
+		t.Errorf("position 2 has the same logits with the rows that position 1 had: %+v", b.models[1].Graphs())
+	}
+}
+
+// Where experts lie is data: the table that a graph reads changes between its launches.
+func TestCapturedStepsFollowExperts(t *testing.T) {
+	needDevice(t)
+	o := Options{Slots: 2, Context: kv.PageTokens, StepRows: 8}
+	m := openModelOn(t, ced.CUDA, "../../testdata/mini/calm", checkpoint.Options{}, o)
+	captured := o
+	captured.Graphs, captured.ExpertBytes = true, shapeOf(m)*(m.cfg.Layers*m.cfg.ExpertsPerToken+1)
+	b := newBatch(t, "calm", o, captured)
+	b.start(Exact, 3)
+	b.decode(4)
+	b.fill(20)
+	b.decode(3)
+	u, moved := b.models[1].Use(), uint64(0)
+	for _, l := range u.Experts {
+		moved += l.Moved
+	}
+	if want := (GraphUse{Captured: 2, Replayed: 5, Plain: 2}); u.Graphs != want || moved == 0 {
+		t.Errorf("%d experts moved, graphs %+v, want %+v", moved, u.Graphs, want)
+	}
+}
+
+// What a device refuses to capture runs kernel by kernel, and somebody is told once.
+func TestStepsGoOnWhenACaptureFails(t *testing.T) {
+	needDevice(t)
+	var said []string
+	o := Options{Slots: 2, Context: kv.PageTokens, StepRows: 8}
+	captured := o
+	captured.Graphs, captured.Warn = true, func(s string) { said = append(said, s) }
+	b := newBatch(t, "base", o, captured)
+	m := b.models[1]
+	m.w.layers[1].pages = newExpertPages(make([][][]byte, m.cfg.Experts), o.StepRows*m.cfg.ExpertsPerToken, true) // asks what was routed
+	b.fill(5)
+	b.decode(2)
+	b.fill(9)
+	b.decode(1)
+	if got, want := m.Use().Graphs, (GraphUse{Plain: 3, Failed: 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "capture a decode step of 1 rows: layer 1") {
+		t.Errorf("told %q", said)
+	}
+}
+
+// In a trace a captured step is a row.
+func TestATraceHasOneRowOfACapturedStep(t *testing.T) {
+	needDevice(t)
+	b := newBatch(t, "base", Options{Slots: 1, Context: kv.PageTokens, StepRows: 1, Graphs: true})
+	b.fill(5)
+	b.decode(1)
+	trace := ced.NewTrace(1000)
+	s := b.models[0].s
+	s.SetTrace(trace)
+	b.decode(1)
+	s.SetTrace(nil)
+	var kernels []string
+	for _, e := range trace.Events() {
+		if e.Kernel != "" && e.Kernel != "upload" {
+			kernels = append(kernels, e.Kernel)
+		}
+	}
+	if want := []string{"graph", "download"}; !slices.Equal(kernels, want) {
+		t.Errorf("a step ran %q, want %q", kernels, want)
 	}
 }

@@ -43,7 +43,7 @@ type SlotUse struct {
 
 // Use can be called from any goroutine.
 func (m *Model) Use() Use {
-	u := Use{Experts: make([]ExpertUse, len(m.meter.layers)), EngramRows: m.meter.rows.Load(), Graphs: m.graphs.use()}
+	u := Use{Experts: make([]ExpertUse, len(m.meter.layers)), EngramRows: m.meter.rows.Load(), Graphs: m.Graphs()}
 	for i := range u.Experts {
 		l, pages := &m.meter.layers[i], m.w.layers[i].pages
 		u.Experts[i] = ExpertUse{l.chosen.Load(), l.missed.Load(), pages != nil && pages.blind, l.hit.Load(), l.moved.Load()}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"testing"
 
 	ced "cedrun/cuda"
@@ -88,5 +89,25 @@ func TestMemoryGrowsByTheCacheRowsOfATokenAlone(t *testing.T) {
 				t.Errorf("%d bytes on the host for %d more tokens, want %d", got, long-short, most)
 			}
 		})
+	}
+}
+
+// Few buckets, and none much larger than what it holds.
+func TestABucketHoldsItsRows(t *testing.T) {
+	var all []uint32
+	for n := range 600 {
+		b := bucket(n, 512)
+		if int(b) < min(n, 512) || n > 1 && 2*int(b) > 3*n {
+			t.Errorf("%d rows are in the bucket of %d", n, b)
+		}
+		if len(all) == 0 || all[len(all)-1] != b {
+			all = append(all, b)
+		}
+	}
+	if want := []uint32{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}; !slices.Equal(all, want) {
+		t.Errorf("buckets %v, want %v", all, want)
+	}
+	if got := bucket(9, 10); got != 10 {
+		t.Errorf("9 of at most 10 rows are in the bucket of %d", got)
 	}
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"cedrun/runtime/kv/disk"
+	"cedrun/runtime/model"
 	"cedrun/runtime/serve/metrics"
 )
 
@@ -58,6 +59,7 @@ func (r *Runner) gauges(s *metrics.Set) {
 		"disk":    func() float64 { return float64(r.engine.Load().Disk.Pages) },
 	})
 	r.diskGauges(s)
+	r.graphTotals(s)
 	s.Gauge("cedrun_kv_held_tokens", "Tokens of pages that running texts hold; 0 when none runs.", func() float64 {
 		l := r.engine.Load()
 		return float64(l.KVInUse - l.KVCached)
@@ -67,6 +69,21 @@ func (r *Runner) gauges(s *metrics.Set) {
 	s.Gauge("cedrun_snapshot_bytes", "Bytes of snapshots.", func() float64 { return float64(r.engine.Load().SnapshotBytes) })
 	s.Total("cedrun_cache_evictions_total", "Pages that the prefix cache gave up for others.", func() float64 { return float64(r.engine.Load().Evictions) })
 	s.Total("cedrun_snapshot_evictions_total", "Snapshots dropped for others or for their age.", func() float64 { return float64(r.engine.Load().SnapshotEvictions) })
+}
+
+// graphTotals shows how a device ran decode steps.
+func (r *Runner) graphTotals(s *metrics.Set) {
+	count := func(of func(*model.GraphUse) uint64) func() float64 {
+		return func() float64 {
+			g := r.engine.Load().Graphs
+			return float64(of(&g))
+		}
+	}
+	s.Total("cedrun_graphs_captured_total", "Batch sizes whose decode step a GPU captured.", count(func(g *model.GraphUse) uint64 { return g.Captured }))
+	s.Totals("cedrun_graph_steps_total", "Decode steps of a GPU: replayed by one launch, or plain.", "run", map[string]func() float64{
+		"replayed": count(func(g *model.GraphUse) uint64 { return g.Replayed }), "plain": count(func(g *model.GraphUse) uint64 { return g.Plain }),
+	})
+	s.Total("cedrun_graph_failures_total", "Captures and launches that a GPU refused; those steps ran plainly.", count(func(g *model.GraphUse) uint64 { return g.Failed }))
 }
 
 // diskGauges shows the state of the pages on disk.

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/plan"
 	"cedrun/runtime/selftest"
 )
 
@@ -15,7 +16,11 @@ func deviceFlag() cli.Flag {
 	return intFlag(groupCompute, "device", 0, 0, "", "with --backend cuda: compute on CUDA device `N`; cedrun doctor lists them")
 }
 
-// backend reads --backend and --device, which it keeps for start.
+func expertMemoryFlag() cli.Flag {
+	return stringFlag(groupCompute, "expert-memory", "", "with --backend cuda: give routed experts `SIZE` of the device's memory (as in 60GiB); all lie in host memory then, from where those without room are read (default: what is free)")
+}
+
+// backend reads --backend, and --device and --expert-memory, which it keeps for start.
 func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 	name := c.String("backend")
 	kind, err := con.kind(name, c.Int("device"))
@@ -24,6 +29,13 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 	}
 	if kind == ced.CUDA {
 		con.device = c.Int("device")
+		if text := c.String("expert-memory"); text != "" {
+			if con.expertMemory, err = plan.ParseSize(text); err != nil {
+				return 0, fmt.Errorf("--expert-memory: %w", err)
+			}
+		}
+	} else if c.IsSet("expert-memory") && name != "auto" {
+		return 0, fmt.Errorf("--expert-memory: the back end %s has no memory of its own; use --backend cuda", name)
 	} else if c.IsSet("device") && name != "auto" {
 		return 0, fmt.Errorf("--device %d: the back end %s has none; use --backend cuda", c.Int("device"), name)
 	}

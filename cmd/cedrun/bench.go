@@ -112,7 +112,7 @@ func (con *console) benchOptions(c *cli.Context) (o bench.Options, err error) {
 	if o.Setup.Backend, err = con.backend(c); err != nil {
 		return o, err
 	}
-	o.Setup.Device = con.device
+	o.Setup.Device, o.Setup.ExpertBytes = con.device, int(con.expertMemory)
 	for _, x := range []struct {
 		flag string
 		dst  *[]int

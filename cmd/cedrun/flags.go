@@ -69,6 +69,7 @@ func computeFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag(groupCompute, "backend", "auto", "compute on `BACKEND`: auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
 		deviceFlag(),
+		expertMemoryFlag(),
 		threadsFlag(),
 		boolFlag(groupCompute, "pin", "bind each thread to a core of its own; for a machine that does nothing else"),
 	}

@@ -60,7 +60,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 
 // start starts an engine on opened files, after it has said what that will take.
 func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance, error) {
-	setup.Device = con.device
+	setup.Device, setup.ExpertBytes = con.device, int(con.expertMemory)
 	p, err := f.Plan(setup)
 	if err != nil {
 		return nil, err
@@ -84,6 +84,9 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	i, err := engine.Start(f, setup)
 	if err != nil {
 		return nil, err
+	}
+	if u := i.Counters().Model.Slots; u != nil {
+		con.log.Info().Int("slots", u.Slots).Int("experts", u.Experts).Int("bytes", u.Bytes).Str("first", u.First).Msg("experts on the device")
 	}
 	if t := i.SelfTest; t.Warning != "" {
 		con.log.Warn().Msg(t.Warning)

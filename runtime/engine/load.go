@@ -22,6 +22,7 @@ type Load struct {
 	// Evictions counts the pages that the cache gave up for others, SnapshotEvictions the snapshots that are gone.
 	Evictions, SnapshotEvictions int
 	Graphs                       model.GraphUse
+	Experts                      ExpertLoad
 }
 
 // load is the Load after the last step.
@@ -38,6 +39,7 @@ func (e *Engine) Load() Load {
 		Fetching: int(e.load.fetching.Load()), Spilling: int(e.load.spilling.Load()), Disk: e.disk.Stats(),
 		CachePages: int(e.load.pages.Load()), Evictions: int(e.load.evictions.Load()), SnapshotEvictions: int(e.load.dropped.Load()),
 		Snapshots: int(e.load.snapshots.Load()), SnapshotBytes: int(e.load.snapshotBytes.Load()), Graphs: e.model.Graphs(),
+		Experts: expertLoad(e.model.Use()),
 	}
 	if e.disk == nil {
 		l.Disk.Trouble = e.opt.NoStore

@@ -120,6 +120,7 @@ type Files struct {
 	Profile    prompt.Profile
 	rows       model.RowSource
 	warmed     bool // Warm has read all experts
+	cacheDir   string
 	weights    func() weights
 	counts     func() plan.Weights
 }
@@ -137,7 +138,7 @@ func OpenFiles(src Source, o checkpoint.Options, cacheDir string) (*Files, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: read config.json: %w", src.Name(), err)
 	}
-	f := &Files{Source: src}
+	f := &Files{Source: src, cacheDir: cacheDir}
 	f.weights = sync.OnceValue(f.sortWeights) // a census takes tens of milliseconds for the release
 	f.counts = sync.OnceValue(func() plan.Weights { return plan.CountWeights(f.Config) })
 	if f.Config, err = config.Parse(data); err != nil {
@@ -297,6 +298,9 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 		Tails:       setup.Snapshots > 0,
 		Graphs:      !setup.NoGraphs, Warn: setup.Warn,
 	}
+	if setup.ExpertBytes > 0 {
+		o.ExpertOrder, o.ExpertOrderName = f.expertOrder()
+	}
 	f.residence(load, &o)
 	m, err := model.New(s, f.Checkpoint, f.Config, f.rows, o)
 	if err != nil {
@@ -324,6 +328,7 @@ func (i *Instance) Threads() int { return i.stream.Threads() }
 func (i *Instance) Close() error {
 	i.Engine.Close()
 	err := i.store.Close()
+	i.keepOrder()
 	i.model.Close()
 	i.stream.Close()
 	return errors.Join(err, i.Files.Close())

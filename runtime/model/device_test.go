@@ -56,7 +56,7 @@ func TestResidencyChangesNoBit(t *testing.T) {
 	prompt, text := []int32{3, 5, 7, 11, 13, 17}, ids(10)
 	open := func(t *testing.T, bytes int, order []experts.Key) *Model {
 		return openModelOn(t, ced.CUDA, dir, checkpoint.Options{}, Options{
-			Slots: 1, Context: 64, StepRows: 8, ExpertBytes: bytes, ExpertOrder: order,
+			Slots: 1, Context: 64, StepRows: 7, ExpertBytes: bytes, ExpertOrder: order,
 		})
 	}
 	m := open(t, 0, nil)

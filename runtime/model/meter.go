@@ -54,6 +54,15 @@ func (m *Model) Use() Use {
 	return u
 }
 
+// ExpertOrder is the experts that steps used, those used most first, if the device has room for a part of them only; for
+// Options of the next run. Not while a step runs.
+func (m *Model) ExpertOrder() []experts.Key {
+	if m.slots == nil {
+		return nil
+	}
+	return m.slots.cache.Ranked()
+}
+
 // place counts where steps found their experts.
 func (u *meter) place(counts []experts.Count, stalled time.Duration) {
 	for l, n := range counts {

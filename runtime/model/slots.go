@@ -118,8 +118,8 @@ func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 	return x, nil
 }
 
-// routeBytes is the size of a layer's choices.
-func (m *Model) routeBytes() int { return m.opt.StepRows * m.cfg.ExpertsPerToken * 4 }
+// routeBytes is the room of a layer's choices, rounded up so that each layer's start is aligned.
+func (m *Model) routeBytes() int { return (m.opt.StepRows*m.cfg.ExpertsPerToken*4 + 63) &^ 63 }
 
 // place puts an expert into host memory and, if it has one, into its slot.
 func (x *expertSlots) place(l *loader, k experts.Key, stem string) ced.Expert {

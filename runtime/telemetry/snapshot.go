@@ -89,6 +89,8 @@ type Prefix struct {
 type Experts struct {
 	Chosen []uint64 `json:"chosen"`
 	Missed []uint64 `json:"missed"`
+	// On a device with room for a part of them: bytes that were brought there between steps.
+	Moved uint64 `json:"moved_bytes,omitempty"`
 }
 
 // Engram counts rows of the n-gram tables.

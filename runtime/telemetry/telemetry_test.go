@@ -26,7 +26,7 @@ func sample(at time.Time, tokens uint64) *Snapshot {
 			Prefill: Phase{10 * tokens, 3, float64(tokens) / 100, 2_000_000}, Decode: Phase{tokens, tokens / 2, float64(tokens) / 50, 1_000_000},
 			Batch: 2, Depth: 100, Running: 2, Waiting: 1,
 			KV:     []Tier{{Name: "host", Tokens: 64, Pages: 100, Used: 40, Cached: 10}},
-			Prefix: &Prefix{5, 3, 900, 500, 128, 64}, Experts: &Experts{[]uint64{8 * tokens, 0}, []uint64{tokens, 0}}, Engram: &Engram{4 * tokens},
+			Prefix: &Prefix{5, 3, 900, 500, 128, 64}, Experts: &Experts{Chosen: []uint64{8 * tokens, 0}, Missed: []uint64{tokens, 0}}, Engram: &Engram{4 * tokens},
 			Limit: &Limit{Read: 25e9, Multiply: 3e11, Bytes: 1e8, Step: 4e-3, Prompt: 1e-4},
 		},
 	}

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cedrun/runtime/engine"
 	"cedrun/runtime/kv/disk"
 	"cedrun/runtime/model"
 	"cedrun/runtime/serve/metrics"
@@ -60,6 +61,7 @@ func (r *Runner) gauges(s *metrics.Set) {
 	})
 	r.diskGauges(s)
 	r.graphTotals(s)
+	r.expertGauges(s)
 	s.Gauge("cedrun_kv_held_tokens", "Tokens of pages that running texts hold; 0 when none runs.", func() float64 {
 		l := r.engine.Load()
 		return float64(l.KVInUse - l.KVCached)
@@ -84,6 +86,24 @@ func (r *Runner) graphTotals(s *metrics.Set) {
 		"replayed": count(func(g *model.GraphUse) uint64 { return g.Replayed }), "plain": count(func(g *model.GraphUse) uint64 { return g.Plain }),
 	})
 	s.Total("cedrun_graph_failures_total", "Captures and launches that a GPU refused; those steps ran plainly.", count(func(g *model.GraphUse) uint64 { return g.Failed }))
+}
+
+// expertGauges shows where steps find their experts, on a device that has room for a part of them.
+func (r *Runner) expertGauges(s *metrics.Set) {
+	if r.engine.Load().Experts.Slots == 0 {
+		return
+	}
+	of := func(value func(*engine.ExpertLoad) float64) func() float64 {
+		return func() float64 {
+			x := r.engine.Load().Experts
+			return value(&x)
+		}
+	}
+	s.Gauge("cedrun_expert_slots", "Routed experts that have room on the device.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Slots) }))
+	s.Total("cedrun_expert_hits_total", "Experts that a step used and that were on the device, each once a layer and step.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Hits) }))
+	s.Total("cedrun_expert_misses_total", "Experts that a step read from host memory over the bus, each once a layer and step.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Misses) }))
+	s.Total("cedrun_expert_moved_bytes_total", "Bytes of experts that were brought to the device between steps.", of(func(x *engine.ExpertLoad) float64 { return float64(x.MovedBytes) }))
+	s.Total("cedrun_expert_stalled_seconds_total", "Time that steps waited for the log of routers; they never wait for a copy.", of(func(x *engine.ExpertLoad) float64 { return x.Stalled.Seconds() }))
 }
 
 // diskGauges shows the state of the pages on disk.

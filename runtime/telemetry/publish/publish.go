@@ -164,9 +164,13 @@ func (p *Publisher) describe(inst *engine.Instance) *telemetry.Model {
 	experts := &telemetry.Experts{}
 	blind := false
 	for _, l := range c.Model.Experts {
+		if c.Model.Slots != nil { // where both are counted once a step
+			l.Chosen = l.Hit + l.Missed
+		}
 		experts.Chosen, experts.Missed = append(experts.Chosen, l.Chosen), append(experts.Missed, l.Missed)
 		blind = blind || l.Blind
 	}
+	experts.Moved = load.Experts.MovedBytes
 	if !blind {
 		m.Experts = experts
 	}

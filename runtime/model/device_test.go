@@ -56,7 +56,7 @@ func TestResidencyChangesNoBit(t *testing.T) {
 	prompt, text := []int32{3, 5, 7, 11, 13, 17}, ids(10)
 	open := func(t *testing.T, bytes int, order []experts.Key) *Model {
 		return openModelOn(t, ced.CUDA, dir, checkpoint.Options{}, Options{
-			Slots: 1, Context: 64, StepRows: 7, ExpertBytes: bytes, ExpertOrder: order,
+			Slots: 1, Context: 64, StepRows: 7, ExpertBytes: bytes, ExpertOrder: order, Graphs: true,
 		})
 	}
 	m := open(t, 0, nil)
@@ -100,6 +100,9 @@ func TestResidencyChangesNoBit(t *testing.T) {
 			use := m.Use()
 			if use.Slots == nil || use.Slots.Slots != c.bytes/one || use.Slots.Bytes != one {
 				t.Fatalf("%+v with a budget of %d bytes", use.Slots, c.bytes)
+			}
+			if use.Graphs.Replayed == 0 {
+				t.Error("no step was replayed")
 			}
 			var sum ExpertUse
 			for _, l := range use.Experts {

@@ -50,6 +50,8 @@ test-sim: require
 # The program's way to a device, there: residency of experts, and a mini checkpoint whole. Minutes, by hand.
 test-sim-go: sim
 	go test -tags sim -run Residency ./runtime/model
+	CED_SIM_SEED=0 go test -tags sim -run 'Residency.*/half$$' ./runtime/model # copies as late as may be
+	go test -tags sim -run Experts ./runtime/engine
 	bin/cedrun-sim conform --backend cuda --model testdata/mini/calm
 # Minutes each, by hand: the same under the sanitizers. Each finds faults that the others do not see.
 test-sim-asan: require

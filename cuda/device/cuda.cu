@@ -60,7 +60,7 @@ int open_all(CudaStream *c, ced_err *err) {
   CED_CUDA_TRY(cudaMalloc(&c->scratch, CudaStream::kScratch), "stream: device memory");
   for (cudaEvent_t &e : c->staging.done)
     CED_CUDA_TRY(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "stream: creating an event");
-  return CED_OK;
+  return try_wgmma(*c, err);
 }
 
 void close_all(CudaStream *c) {

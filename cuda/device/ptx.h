@@ -153,6 +153,102 @@ __device__ inline void bulk_load(void *shared, const void *global, uint32_t byte
 }
 #endif
 
+// D[64, kRows] += A[64, 16] B[16, kRows] by the four warps of a warpgroup, asynchronously. Warp w has rows 16w..16w+15 of A
+// and D in the layouts of mma_m16n8k16_bf16, D eight columns at a time. B is in shared memory: column n is row n of a
+// tile of 64 k's by kRows, whose rows are 128 bytes, at a multiple of 1024 bytes; the 16-byte piece p of row n stands at
+// piece p ^ n % 8. What threads wrote there has to be made visible (wgmma_visible, then a barrier).
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CED_WGMMA 1
+#endif
+template <int kRows>
+struct Wgmma {
+  float d[kRows / 8][4];
+
+  __device__ void zero() {
+    CED_UNROLL
+    for (int j = 0; j < kRows / 8; j++)
+      for (int i = 0; i < 4; i++) d[j][i] = 0;
+  }
+  // Before the first step after d or a were written.
+  __device__ void begin() {
+#ifdef CED_WGMMA
+    hold();
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+  }
+  // k's 16*part .. 16*part+15 of the tile; neither a nor d may be touched before wait().
+  __device__ void step(const uint32_t a[4], const void *tile, int part) {
+#ifdef CED_WGMMA
+    const uint64_t b = (shared_address(tile) >> 4) + 2 * static_cast<uint32_t>(part) | uint64_t{64} << 32 |
+                       uint64_t{1} << 62;  // 8 rows every 1024 bytes, pieces exchanged within 128 bytes
+    static_assert(kRows == 32 || kRows == 64 || kRows == 128, "instructions exist for others, forms do not");
+    if constexpr (kRows == 32) {
+      asm volatile(
+          "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+          "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+          "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+            "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+            "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    } else if constexpr (kRows == 64) {
+      asm volatile(
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+          "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+          "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+          "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+            "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+            "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+            "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+            "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+            "+f"(d[7][2]), "+f"(d[7][3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    } else {
+      asm volatile(
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+          "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+          "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+          "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+          "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+          "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+            "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+            "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+            "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+            "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+            "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),
+            "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
+            "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
+            "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
+            "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
+            "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+#endif
+  }
+  __device__ void wait() {
+#ifdef CED_WGMMA
+    asm volatile("wgmma.commit_group.sync.aligned;\n wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    hold();
+#endif
+  }
+
+ private:
+  // Keeps the compiler from moving what reads or writes d to the other side.
+  __device__ void hold() {
+    CED_UNROLL
+    for (int j = 0; j < kRows / 8; j++)
+      for (int i = 0; i < 4; i++) asm volatile("" : "+f"(d[j][i])::"memory");
+  }
+};
+// After writing what a later wgmma reads, before the barrier.
+__device__ inline void wgmma_visible() {
+#ifdef CED_WGMMA
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 #else
 inline void cp_async16(void *shared, const void *global, CED_SIM_HERE) {
   sim::copy_async(shared, global, 16, 16, file, line);
@@ -238,6 +334,74 @@ inline void mbarrier_wait(uint64_t *bar, uint32_t parity, CED_SIM_HERE) {
 inline void bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *bar, CED_SIM_HERE) {
   sim::bulk_load(shared, global, bytes, bar, file, line);
 }
+#define CED_WGMMA 1
+// The sums appear, and the tile is read, at the wait: who does not wait has NaNs, who writes too early its own.
+template <int kRows>
+struct Wgmma {
+  float d[kRows / 8][4];
+
+  void zero() { memset(d, 0, sizeof d); }
+  void begin() {}
+  void step(const uint32_t a[4], const void *tile, int part, CED_SIM_HERE) {
+    if (reinterpret_cast<uintptr_t>(tile) % 1024 != 0)
+      sim::fault(file, line, "a tile at %p: not a multiple of 1024", tile);
+    if (steps_ == kMost) sim::fault(file, line, "more than %d steps without a wait", kMost);
+    if (steps_ == 0) {
+      memcpy(sum_, d, sizeof d);
+      memset(static_cast<void *>(d), 0xFF, sizeof d);
+    }
+    Step &s = pending_[steps_++];
+    memcpy(s.a, a, sizeof s.a);
+    s.tile = static_cast<const unsigned char *>(tile), s.part = part;
+  }
+  void wait(CED_SIM_HERE) {
+    for (int i = 0; i < steps_; i++) run(pending_[i], file, line);
+    if (steps_ > 0) memcpy(static_cast<void *>(d), sum_, sizeof d);
+    steps_ = 0;
+  }
+
+ private:
+  static constexpr int kMost = 8;
+  struct Step {
+    uint32_t a[4];
+    const unsigned char *tile;
+    int part;
+  };
+  // Products are exact, their sum is rounded once, as in mma_m16n8k16_bf16.
+  void run(const Step &s, const char *file, int line) {
+    const sim::Lanes lanes = sim::meet(~0u, s.a, sizeof s.a, sim::Kind::kMma, file, line);
+    const int g = sim::lane() / 4, t = sim::lane() % 4;
+    double a[2][16];  // of the rows g and g + 8
+    for (int l = 0; l < 4; l++) {
+      uint32_t w[4];
+      memcpy(w, lanes[4 * g + l], sizeof w);
+      for (int i = 0; i < 4; i++) {
+        a[i % 2][2 * l + i / 2 * 8] = f32_of(w[i] << 16);
+        a[i % 2][2 * l + i / 2 * 8 + 1] = f32_of(w[i] & 0xFFFF0000u);
+      }
+    }
+    for (int j = 0; j < kRows / 8; j++)
+      for (int c = 0; c < 2; c++) {
+        const int n = 8 * j + 2 * t + c;
+        double sum[2] = {};
+        for (int k = 0; k < 16; k++) {
+          const int piece = (2 * s.part + k / 8) ^ (n % 8);
+          uint16_t b;
+          memcpy(&b, s.tile + 128 * n + 16 * piece + k % 8 * 2, sizeof b);
+          for (int h = 0; h < 2; h++) sum[h] += a[h][k] * bf16_to_f32(b);
+        }
+        for (int h = 0; h < 2; h++) {
+          float &v = sum_[j][2 * h + c];
+          v = static_cast<float>(static_cast<double>(v) + sum[h]);
+        }
+      }
+  }
+
+  float sum_[kRows / 8][4];
+  Step pending_[kMost];
+  int steps_ = 0;
+};
+inline void wgmma_visible() {}
 #endif
 
 }  // namespace ced::ptx

@@ -26,6 +26,7 @@ struct CudaStream {
   int processors = 0;       // multiprocessors
   int capability = 0;       // 80, 89, 90, 100, 120
   size_t shared_bytes = 0;  // dynamic shared memory that a block may have
+  bool wgmma = false;       // warpgroups' matrix instructions give the bits of the warps'
   Staging staging;
   // Device memory for what the blocks of one kernel call tell each other; the stream's next call uses it again.
   static constexpr size_t kScratch = size_t{8} << 20;
@@ -33,6 +34,9 @@ struct CudaStream {
 };
 
 inline CudaStream &cuda_of(const ced_stream *s) { return *static_cast<CudaStream *>(s->cuda); }
+
+// Sets c.wgmma by a known answer (wgmma.cu), which a device of capability 90 has to give.
+int try_wgmma(CudaStream &c, ced_err *err);
 
 // The runtime's error as a status: what was being done, and its own words.
 int cuda_fail(ced_err *err, cudaError_t e, const char *what);

@@ -11,5 +11,8 @@ void dense_gemm_ref(ced_stream *s, const ced_dense_gemm_args &a);
 // Scales multiplied into the elements, then f32 sums in the order of tile.h over all of k.
 void dense_gemm_cpu(ced_stream *s, const ced_dense_gemm_args &a);
 int dense_gemm_cuda(ced_stream *s, const ced_dense_gemm_args &a, ced_err *err);
+// Its form for more than 16 rows, of the same bits, and whether that serves these arguments.
+bool dense_gemm_prefills(const ced_dense_gemm_args &a);
+int dense_gemm_prefill_cuda(ced_stream *s, const ced_dense_gemm_args &a, ced_err *err);
 
 }  // namespace ced

@@ -95,6 +95,7 @@ int launch_formats(ced_stream *s, const ced_dense_gemm_args &a, ced_err *err) {
 }  // namespace
 
 int dense_gemm_cuda(ced_stream *s, const ced_dense_gemm_args &a, ced_err *err) {
+  if (dense_gemm_prefills(a)) return dense_gemm_prefill_cuda(s, a, err);
   if (a.x_format == CED_FP8 && a.w_format == CED_FP8) return launch_formats<CED_FP8, CED_FP8>(s, a, err);
   if (a.x_format == CED_FP8) return launch_formats<CED_FP8, CED_FP4>(s, a, err);
   if (a.w_format == CED_BF16) return launch_formats<CED_BF16, CED_BF16>(s, a, err);

@@ -287,6 +287,26 @@ TEST("dense_gemm: a row has the same bits alone, in a batch and on any number of
   }
 }
 
+TEST("dense_gemm: a row of a prompt has the bits that it has alone") {
+  const struct {
+    uint32_t rows, groups, n, k;
+  } shapes[] = {{17, 1, 50, 1056}, {64, 2, 16, 544}, {65, 1, 150, 32}, {130, 1, 129, 96}, {129, 3, 20, 640}};
+  for (const auto &f : kFormats) {
+    if (f.y != CED_BF16) continue;
+    for (const auto &c : shapes) {
+      CONTEXT("x=" << f.x << " w=" << f.w << " rows=" << c.rows << " n=" << c.n << " k=" << c.k);
+      const size_t n = static_cast<size_t>(c.groups) * c.n;
+      const Problem p = problem("dense_gemm", c.rows, c.groups, c.n, c.k, f.x, f.w, CED_BF16);
+      for (ced_kind kind : fast_bodies("dense_gemm")) {
+        Rig rig(kind);
+        const auto all = product<uint16_t>(rig, p);
+        for (uint32_t r : {0u, 7u, 8u, 16u, c.rows / 2, c.rows - 1})
+          CHECK_BITS(product<uint16_t>(rig, row_of(p, r)).data(), &all[r * n], n);
+      }
+    }
+  }
+}
+
 TEST(
     "dense_gemm: every instruction set gives the same bits: any row count, odd k, unaligned rows, extreme "
     "scales") {

@@ -1,7 +1,6 @@
-#include "kernel/expert_gemm/expert_gemm.h"
+#include "kernel/expert_gemm/tile_gpu.h"
 #include "kernel/operand_gpu.h"
 #include "kernel/row_gpu.h"
-#include "num/quant.h"
 
 namespace ced {
 namespace {
@@ -36,42 +35,6 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
   if (threadIdx.x == 0)
     first[experts] = static_cast<int32_t>(placed), tiles[experts] = static_cast<int32_t>(tiled);
 }
-
-// The rows that a block works on: assignments of one expert, or rows for the shared one.
-struct Tile {
-  const ced_expert *expert;
-  const int32_t *order;  // null: assignments first, first + 1, ...
-  int32_t first, n;
-
-  // False if there is no such tile. shared: its expert.
-  __device__ bool find(const ced_expert_gemm_args &a, const ExpertWorkspace &work, int32_t tile, int32_t rows,
-                       const ced_expert *shared) {
-    const int32_t count = row_count(a.rows);
-    expert = shared, order = nullptr;
-    if (shared != nullptr) {
-      first = tile * rows, n = count - first < rows ? count - first : rows;
-      return n > 0;
-    }
-    const auto *tiles = at<const int32_t>(work.tiles), *firsts = at<const int32_t>(work.first);
-    int32_t low = 0, high = static_cast<int32_t>(a.experts_count);
-    if (tile >= tiles[high]) return false;
-    while (high - low > 1) {  // the last expert whose first tile is not beyond: it has this one
-      const int32_t middle = (low + high) / 2;
-      if (tiles[middle] <= tile)
-        low = middle;
-      else
-        high = middle;
-    }
-    const int32_t from = firsts[low] + (tile - tiles[low]) * rows, end = firsts[low + 1];
-    expert = at<const ced_expert>(a.experts) + low;
-    order = at<const int32_t>(work.order) + from, first = 0, n = end - from < rows ? end - from : rows;
-    return true;
-  }
-  __device__ int32_t assignment(uint32_t i) const {
-    const auto k = static_cast<int32_t>(i);
-    return order != nullptr ? order[k] : first + k;
-  }
-};
 
 // A row of an expert's matrix [*, k].
 template <ced_format kW>
@@ -138,7 +101,7 @@ template <ced_format kW, int kTiles>
 __global__ void __launch_bounds__(kThreads, 1) gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
   DYN_SMEM(float, part);
   constexpr uint32_t kRows = 8 * kTiles;
-  Tile tile;
+  ExpertTile tile{};
   if (!tile.find(a, work, static_cast<int32_t>(blockIdx.y), kRows, kW == CED_FP8 ? &a.shared : nullptr))
     return;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, i0 = blockIdx.x * kGroup;
@@ -172,12 +135,7 @@ __global__ void __launch_bounds__(kThreads, 1) gate_up_kernel(ced_expert_gemm_ar
     const float weight = kW == CED_FP8 ? 1.0f : at<const float>(a.weights)[n];
     const float v = swiglu(bf16_round(whole<4, kTiles>(part, h, o, r)),
                            bf16_round(whole<4, kTiles>(part, h + 1, o, r)), a.limit, weight);
-    const float s = act_scale(f32_of(warp_max(f32_bits(v) & 0x7FFFFFFFu)));
-    // The shared expert's assignments come after the routed ones.
-    const size_t to =
-        static_cast<size_t>(n) + (kW == CED_FP8 ? static_cast<size_t>(a.max_rows) * a.top_k : 0);
-    at<uint8_t>(work.codes)[to * a.inter + i0 + lane] = f32_to_e4m3(v * (1.0f / s));
-    if (lane == 0) at<uint8_t>(work.scales)[to * (a.inter / 32) + i0 / 32] = f32_to_e8m0(s);
+    store_activation(a, work, expert_place(a, n, kW == CED_FP8), i0, v);
   }
 }
 
@@ -186,18 +144,17 @@ template <ced_format kW, int kTiles>
 __global__ void __launch_bounds__(kThreads) down_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
   SHARED(float, part, kWarps *kTiles * 4 * 32);
   constexpr uint32_t kRows = 8 * kTiles;
-  Tile tile;
+  ExpertTile tile{};
   if (!tile.find(a, work, static_cast<int32_t>(blockIdx.y), kRows, kW == CED_FP8 ? &a.shared : nullptr))
     return;
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, i0 = blockIdx.x * kOutputs;
-  const size_t shift = kW == CED_FP8 ? static_cast<size_t>(a.max_rows) * a.top_k : 0;
   WeightRow<kW> rows[1][2];
   for (uint32_t j = 0; j < 2; j++)
     rows[0][j].set(tile.expert->w2, tile.expert->w2_scales, i0 + g + 8 * j, a.inter);
   const unsigned char *x[kTiles] = {}, *x_scales[kTiles] = {};
   for (uint32_t j = 0; j < kTiles; j++) {
     if (8 * j + g >= static_cast<uint32_t>(tile.n)) continue;
-    const size_t n = static_cast<size_t>(tile.assignment(8 * j + g)) + shift;
+    const size_t n = expert_place(a, tile.assignment(8 * j + g), kW == CED_FP8);
     x[j] = at<const unsigned char>(work.codes) + n * a.inter;
     x_scales[j] = at<const unsigned char>(work.scales) + n * (a.inter / 32);
   }
@@ -210,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) down_kernel(ced_expert_gemm_args a, 
   for (uint32_t e = threadIdx.x; e < kRows * kOutputs; e += kThreads) {
     const uint32_t r = e / kOutputs, o = e % kOutputs;
     if (r >= static_cast<uint32_t>(tile.n)) continue;
-    at<uint16_t>(work.out)[(static_cast<size_t>(tile.assignment(r)) + shift) * a.dim + i0 + o] =
+    at<uint16_t>(work.out)[expert_place(a, tile.assignment(r), kW == CED_FP8) * a.dim + i0 + o] =
         f32_to_bf16(whole<1, kTiles>(part, 0, o, r));
   }
 }
@@ -263,18 +220,29 @@ int launch_expert(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWork
                         : launch_halves<kW, 2>(s, a, work, tiles, err);
 }
 
+// Rows of a tile: as many as an expert of these may have. The bits are the same.
+uint32_t tile_rows(uint32_t rows) {
+  return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+}
+
 }  // namespace
 
 int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err) {
   const ExpertWorkspace work = expert_workspace(a);
-  const uint32_t tile_rows = a.max_rows > 16 ? 16 : 8, routed = a.max_rows * a.top_k;
+  const uint32_t routed = a.max_rows * a.top_k;
   if (routed > 0) {
-    const uint32_t tiles = std::min(routed, a.experts_count) + routed / tile_rows;
-    CED_TRY(launch(s, err, "expert_gemm", {1, kGroupThreads}, group_kernel, a, work, tile_rows));
-    CED_TRY(launch_expert<CED_FP4>(s, a, work, tile_rows, tiles, err));
+    // In long steps what an expert has on average.
+    const uint32_t rows = tile_rows(a.max_rows <= 16 ? a.max_rows : std::max(16u, routed / a.experts_count)),
+                   tiles = std::min(routed, a.experts_count) + routed / rows;
+    CED_TRY(launch(s, err, "expert_gemm", {1, kGroupThreads}, group_kernel, a, work, rows));
+    CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP4, rows, tiles, err)
+                      : launch_expert<CED_FP4>(s, a, work, rows, tiles, err));
   }
-  if (a.shared.w1 != 0)
-    CED_TRY(launch_expert<CED_FP8>(s, a, work, tile_rows, ceil_div(a.max_rows, tile_rows), err));
+  if (a.shared.w1 != 0) {
+    const uint32_t rows = tile_rows(a.max_rows), tiles = ceil_div(a.max_rows, rows);
+    CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP8, rows, tiles, err)
+                      : launch_expert<CED_FP8>(s, a, work, rows, tiles, err));
+  }
   return launch(s, err, "expert_gemm",
                 {dim3(row_blocks(a.max_rows).x, ceil_div(a.dim, 2 * kThreads)), kThreads}, combine_kernel, a,
                 work);

@@ -186,19 +186,21 @@ TEST("expert_gemm: every body agrees with the reference, with and without clamp 
 }
 
 TEST("expert_gemm: a row has the same bits alone, in any batch and on any number of threads") {
-  const size_t rows = 150;  // more than one block of rows per expert
-  const Problem p = small(rows);
-  for (ced_kind kind : bodies("expert_gemm")) {
-    CONTEXT("kind=" << kind);
-    Rig one(kind, 1);
-    const auto batch = run(one, p);
-    for (int threads : {2, 3}) {
-      Rig many(kind, threads);
-      if (kind != CED_REF) CHECK_BITS(run(many, p).data(), batch.data(), batch.size());
-      for (const std::vector<size_t> &some :
-           {std::vector<size_t>{149}, {3, 77, 5}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}) {
-        const auto got = run(many, rows_of(p, some));
-        for (size_t i = 0; i < some.size(); i++) CHECK_BITS(&got[i * p.dim], &batch[some[i] * p.dim], p.dim);
+  for (size_t rows : {70u, 150u, 400u}) {  // tiles of 32, 64 and 128 rows in the long form
+    const Problem p = small(rows);
+    for (ced_kind kind : bodies("expert_gemm")) {
+      CONTEXT("rows=" << rows << " kind=" << kind);
+      Rig one(kind, 1);
+      const auto batch = run(one, p);
+      for (int threads : {2, 3}) {
+        Rig many(kind, threads);
+        if (kind != CED_REF) CHECK_BITS(run(many, p).data(), batch.data(), batch.size());
+        for (const std::vector<size_t> &some :
+             {std::vector<size_t>{rows - 1}, {3, 67, 5}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}) {
+          const auto got = run(many, rows_of(p, some));
+          for (size_t i = 0; i < some.size(); i++)
+            CHECK_BITS(&got[i * p.dim], &batch[some[i] * p.dim], p.dim);
+        }
       }
     }
   }

@@ -65,7 +65,8 @@ for file in $files; do
 				for (i = 1; i <= NF; i++) { if ($i == "Used") regs = $(i + 1); if ($i ~ /^smem/) shared = $(i - 2) }
 				gsub(/ced::|\(anonymous namespace\)::|void |\(ced_format\)/, "", kernel)
 				printf "%-9s %-58.58s %5d %6d %6d\n", arch, kernel, regs, shared, spills
-				if (spills > 0 || regs > limit) bad = 1
+				# prefill has one block to a processor and may take all
+				if (spills > 0 || regs > (kernel ~ /prefill/ ? 255 : limit)) bad = 1
 			}
 			END { exit bad }' || { echo "$file for $arch: spills, or too many registers" >&2; status=1; }
 		gate tools/instructions.txt "$name" "$arch" "$base.sass" || status=1

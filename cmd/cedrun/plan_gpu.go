@@ -18,16 +18,17 @@ func (con *console) readGPU(c *cli.Context, w *wish) (err error) {
 			return fmt.Errorf("--gpu %w", err)
 		}
 		w.gpu, w.device = &g, g.Device()
-	} else if w.backend == ced.CUDA {
+	}
+	if w.backend == ced.CUDA && (w.gpu == nil || c.String("backend") == "cuda") {
 		d, err := ced.DeviceInfo(con.device)
 		if err != nil {
 			return err
 		}
 		w.device = plan.Device{Name: d.Name, Total: d.Total, Free: d.Free, Unified: d.Unified}
-		if g, known := plan.KnownGPU(d.Name); known {
+		if g, known := plan.KnownGPU(d.Name); w.gpu == nil && known {
 			w.gpu = &g
-		} else {
-			return fmt.Errorf("the rates of %s are not known: name a GPU like it by --gpu, and its free memory by --gpu-memory", d.Name)
+		} else if w.gpu == nil {
+			return fmt.Errorf("the rates of %s are not known: name a GPU like it by --gpu", d.Name)
 		}
 	}
 	for flag, dst := range map[string]*int64{"gpu-memory": &w.device.Free, "expert-memory": &w.experts} {
@@ -57,7 +58,7 @@ func (con *console) planOnGPU(c *cli.Context, w *wish) error {
 		return fail(err)
 	}
 	w.setup = setup
-	if c.String("host-memory") == "" && w.gpu != nil && c.String("gpu") != "" {
+	if c.String("host-memory") == "" && w.backend != ced.CUDA {
 		w.have = 0 // of the machine that the GPU is in
 	}
 	memory, err := plan.HostOf(d, w.config, weights, w.setup, w.have)

@@ -41,7 +41,6 @@ func planCommand(con *console) *cli.Command {
 				withDefault(stringFlag(groupCompute, "kv-host", "", "and a prefix cache of `SIZE` as serve keeps it: one half for snapshots, the other for pages"), "none"),
 				withDefault(stringFlag(groupCompute, "gpu", "", "plan for a GPU of `NAME`, as in h200, a100 or rtx-4090; an unknown one lists them"), "the CPU, or the device with --backend cuda"),
 				withDefault(stringFlag(groupCompute, "gpu-memory", "", "of which this `SIZE` is free"), "nearly all, or what is free now"),
-				withDefault(stringFlag(groupCompute, "expert-memory", "", "give routed experts `SIZE` of the GPU's memory"), "what is free"),
 				prefillFlag(model.Replay.String(), "replay"),
 			}, computeFlags(), outputFlags("print one JSON object: model, setup, memory, device, gpu, kernels, disk, prefill, decode")),
 		Action: con.action(0, con.plan),

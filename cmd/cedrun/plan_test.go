@@ -59,3 +59,59 @@ func TestPlanOfTheEmbeddedModel(t *testing.T) {
 		t.Errorf("status %d, %q", r.status, r.err)
 	}
 }
+
+// Plans for GPUs are arithmetic: the same on every machine. UPDATE=1 writes the files anew.
+func TestPlansForGPUs(t *testing.T) {
+	for name, args := range map[string][]string{
+		"plan_h200.txt":     {"--gpu", "h200", "--host-memory", "512GiB"},
+		"plan_rtx-4090.txt": {"--gpu", "rtx-4090", "--batch", "4", "--context", "65536"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := succeed(t, "", append([]string{"plan", "-m", testdata + "release"}, args...)...).out
+			path := filepath.Join("testdata", name)
+			if os.Getenv("UPDATE") != "" {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestTheJSONOfAPlanForAGPU(t *testing.T) {
+	var got planReport
+	if err := json.Unmarshal([]byte(succeed(t, "", "plan", "-m", testdata+"release", "--gpu", "h200", "--host-memory", "512GiB", "--json").out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := got.Device; d == nil || got.GPU.Name != "NVIDIA H200" || d.Need() != got.Need || d.ExpertsHost != got.Memory.Weights.Experts || got.Decode[0].Bus == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAPlanForAGPUSaysWhyAWishDoesNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"unknown GPU", []string{"--gpu", "voodoo"}, `--gpu "voodoo": use one of b200, h200`},
+		{"no GPU", []string{"--gpu-memory", "8GiB"}, "there is no GPU to plan for"},
+		{"small host", []string{"--gpu", "h200", "--host-memory", "64GiB"}, "page-locked, of which 133 GB fit on NVIDIA H200"},
+		{"context", []string{"--gpu", "l40s", "--context", "1048576", "--batch", "64"}, "lower --context to"},
+		{"small GPU", []string{"--gpu", "h200", "--gpu-memory", "10GiB"}, "take a device with more memory"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := cedrun(t, "", append([]string{"plan", "-m", testdata + "release"}, tc.args...)...)
+			if r.status != 1 || !strings.Contains(r.err, tc.want) || strings.Count(r.err, "\n") != 1 {
+				t.Errorf("status %d, %q", r.status, r.err)
+			}
+		})
+	}
+}

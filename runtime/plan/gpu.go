@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -12,7 +13,7 @@ type GPU struct {
 	Read   float64 `json:"bytes_per_second"`
 	BF16   float64 `json:"flops_per_second"`     // of matrix products with F32 sums, without sparsity
 	Bus    float64 `json:"bus_bytes_per_second"` // from page-locked host memory, one way
-	key    string  // of --gpu, and, without its dashes, part of the driver's name
+	key    string  // of --gpu; its words are in the driver's name
 }
 
 // What a program reaches of the data sheet's rates with nothing but copies and products: 4.3 of 4.8 TB/s and 790 of 989
@@ -59,9 +60,10 @@ func FindGPU(name string) (GPU, error) {
 
 // KnownGPU is the GPU that a driver calls so, if its rates are known.
 func KnownGPU(name string) (best GPU, known bool) {
-	name = strings.ReplaceAll(strings.ToLower(name), "-", " ")
+	name = strings.ToLower(name)
 	for _, g := range gpus {
-		if key := strings.ReplaceAll(g.key, "-", " "); strings.Contains(name, key) && len(key) > len(best.key) {
+		lacks := func(word string) bool { return !strings.Contains(name, word) }
+		if !slices.ContainsFunc(strings.Split(g.key, "-"), lacks) && len(g.key) > len(best.key) {
 			best, known = g, true
 		}
 	}

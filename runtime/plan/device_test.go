@@ -1,0 +1,142 @@
+package plan
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"cedrun/runtime/config"
+)
+
+func releasedWeights(t testing.TB) (*config.Config, Weights) {
+	t.Helper()
+	c := released(t)
+	return c, CountWeights(c)
+}
+
+// A plan for a device never promises more than is free, and a larger device never holds less.
+func TestAPlanForADeviceFits(t *testing.T) {
+	c, w := releasedWeights(t)
+	rapid.Check(t, func(t *rapid.T) {
+		s := Setup{
+			Context: rapid.IntRange(1, 1<<18).Draw(t, "context"), Slots: rapid.IntRange(1, 64).Draw(t, "slots"),
+			Chunk: rapid.SampledFrom([]int{0, 64, 4096}).Draw(t, "chunk"),
+		}
+		total := rapid.Int64Range(1<<30, 1<<39).Draw(t, "total")
+		free := rapid.Int64Range(1<<29, total).Draw(t, "free")
+		experts := rapid.SampledFrom([]int64{0, 1 << 33, 1 << 36}).Draw(t, "experts")
+		dev := Device{Name: "a GPU", Total: total, Free: free}
+		filled, d, err := s.FillOn(c, w, dev, experts)
+		var misfit *FitError
+		if errors.As(err, &misfit) {
+			if misfit.Need <= misfit.Have || misfit.Remedy == "" || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Need() > free || d.Experts > w.Experts || d.KVFit < int64(filled.KVTokens)/2 {
+			t.Fatalf("%d needed of %d: %+v", d.Need(), free, d)
+		}
+		if all := d.Experts == w.Experts; all != (d.ExpertsHost == 0) || all != (d.Budget() == 0) {
+			t.Fatalf("%+v", d)
+		}
+		dev.Free, dev.Total = free+1<<30, total+1<<30
+		if _, larger, err := s.FillOn(c, w, dev, experts); err != nil || larger.Experts < d.Experts-1<<27 {
+			t.Fatalf("with 1 GiB more: %v, %+v after %+v", err, larger, d)
+		}
+	})
+}
+
+func TestWhyAWishDoesNotFitOnADevice(t *testing.T) {
+	c, w := releasedWeights(t)
+	h200, err := FindGPU("H200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		setup   Setup
+		free    int64
+		experts int64
+		want    string
+	}{
+		"context":    {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "lower --context to "},
+		"batch":      {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "have at most "},
+		"experts":    {Setup{}, 100e9, 120e9, "lower --expert-memory to "},
+		"cache":      {Setup{KVTokens: 1 << 28}, 100e9, 0, "lower --kv-device"},
+		"too little": {Setup{}, 8e9, 0, "take a device with more memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dev := h200.Device()
+			dev.Free = x.free
+			if _, _, err := x.setup.FillOn(c, w, dev, x.experts); err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "on NVIDIA H200") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// What does not fit on the device must fit into the host's memory; if all fits, the host needs next to nothing.
+func TestTheHostHoldsExpertsThatADeviceHasNoRoomFor(t *testing.T) {
+	c, w := releasedWeights(t)
+	for name, x := range map[string]struct {
+		free, host int64
+		fits       bool
+	}{
+		"all on the device":   {400e9, 8e9, true},
+		"a large host":        {100e9, 400e9, true},
+		"too small a host":    {100e9, 200e9, false},
+		"unknown, but no lie": {100e9, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, d, err := Setup{}.FillOn(c, w, Device{Name: "a GPU", Total: x.free, Free: x.free}, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m, err := HostOf(d, c, w, s, x.host); (err == nil) != x.fits || err == nil && m.OnDisk() < 0 {
+				t.Errorf("%+v, %v", m, err)
+			}
+		})
+	}
+}
+
+func TestGPUsAreFoundByTheirDriversNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"NVIDIA H200": "NVIDIA H200", "NVIDIA H100 80GB HBM3": "NVIDIA H100 SXM", "NVIDIA H100 PCIe": "NVIDIA H100 PCIe",
+		"NVIDIA A100-SXM4-80GB": "NVIDIA A100 80GB", "NVIDIA A100-PCIE-40GB": "NVIDIA A100 40GB", "NVIDIA L40S": "NVIDIA L40S",
+		"NVIDIA RTX 6000 Ada Generation": "NVIDIA RTX 6000 Ada", "NVIDIA RTX PRO 6000 Blackwell Server Edition": "NVIDIA RTX PRO 6000 Blackwell",
+		"NVIDIA GeForce RTX 4090": "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090": "NVIDIA GeForce RTX 5090", "simulated device 0": "",
+	} {
+		if g, known := KnownGPU(name); g.Name != want || known != (want != "") {
+			t.Errorf("%s is %q", name, g.Name)
+		}
+	}
+}
+
+// Fewer experts on the device, or a slower device, never make a prediction faster.
+func TestPredictionsForGPUsAreInOrder(t *testing.T) {
+	c, w := releasedWeights(t)
+	rate := func(name string, overBus float64) float64 {
+		g, err := FindGPU(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &Memory{Weights: w, ExpertsHeld: w.Experts, ExpertShare: 1, Rows: w.Engram + w.Embedding}
+		v := m.DecodeSpeed(&Machine{GPU: &g, OverBus: overBus}, c, 1, 1000)
+		if floor := float64(1) / (v.Bytes / g.Read); overBus == 0 && v.Rate > floor {
+			t.Errorf("%s: %.1f tokens/s, and reading the weights allows %.1f", name, v.Rate, floor)
+		}
+		return v.Rate
+	}
+	last := 0.
+	for _, r := range []float64{rate("rtx-4090", 0.9), rate("rtx-4090", 0.5), rate("rtx-4090", 0), rate("a100", 0), rate("h100", 0), rate("h200", 0), rate("b200", 0)} {
+		if r <= last {
+			t.Errorf("%.2f tokens/s after %.2f", r, last)
+		}
+		last = r
+	}
+}

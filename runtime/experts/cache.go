@@ -51,6 +51,7 @@ type Cache struct {
 	used    []bool  // per expert: in the step that is observed
 	missed  []int   // of the step that ended
 	pending []int   // of the step that is observed
+	best    []int   // candidates
 	moves   []Move  // the last ones
 	flying  bool    // they have not landed
 	counts  []Count // per layer
@@ -203,13 +204,10 @@ func (c *Cache) Start() ([]Move, error) {
 		return nil, nil
 	}
 	c.moves = c.moves[:0]
-	slices.SortFunc(c.missed, c.better)
-	for _, in := range c.missed[:min(len(c.missed), tried*c.cfg.Moves)] {
-		if len(c.moves) == c.cfg.Moves {
-			break
-		}
-		if c.slot[in] != none {
-			continue // it has landed meanwhile
+	least := c.least()
+	for _, in := range c.candidates() {
+		if len(c.moves) == c.cfg.Moves || c.worth.sum[in] <= gain*least {
+			break // so are those that follow
 		}
 		s := c.victim(c.key(in).Layer)
 		if s == none {
@@ -235,6 +233,31 @@ func (c *Cache) Start() ([]Move, error) {
 // better orders experts by what they are worth, the worthiest first; ties to the lower number.
 func (c *Cache) better(a, b int) int {
 	return cmp.Or(cmp.Compare(c.worth.sum[b], c.worth.sum[a]), cmp.Compare(a, b))
+}
+
+// candidates are the best of those that missed in the last step and have not landed meanwhile, the best first.
+func (c *Cache) candidates() []int {
+	best, most := c.best[:0], tried*c.cfg.Moves
+	for _, i := range c.missed {
+		if c.slot[i] != none || len(best) == most && c.better(i, best[most-1]) > 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(best, i, c.better)
+		best = slices.Insert(best[:min(len(best), most-1)], at, i)
+	}
+	c.best = best
+	return best
+}
+
+// least is what the owner that is worth least is worth.
+func (c *Cache) least() float64 {
+	least := math.Inf(1)
+	for _, o := range c.owner {
+		if o != none {
+			least = min(least, c.worth.sum[o])
+		}
+	}
+	return least
 }
 
 // victim is the slot whose owner is worth least, of those that layer may take; ties to the lower slot.

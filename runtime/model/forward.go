@@ -38,6 +38,7 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	if p.in, err = p.all(m); err != nil {
 		return 0, 0, err
 	}
+	m.lay(p.in.rowCount)
 	m.mark(plan.PartEngram, -1)
 	p.lookUp()
 	if m.opt.Graphs && probe == nil && p.decodes() {

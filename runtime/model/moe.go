@@ -50,7 +50,7 @@ func (m *Model) idx(l int) ced.Addr {
 	if m.slots == nil {
 		return m.ws.idx
 	}
-	return m.ws.idx + ced.Addr(l*m.routeBytes())
+	return m.ws.idx + ced.Addr(l*m.slots.stride)
 }
 
 // expertArgs describes the experts of a layer; those of none only size the workspace.

@@ -22,7 +22,7 @@ type expertSlots struct {
 	read      *ced.Fence // the steps that may have read what is filled now
 	landed    *ced.Fence // what is filled is there
 	routed    []int      // per layer: choices of the step that is built
-	stride    int        // bytes of a layer's choices
+	stride    int        // bytes from one layer's choices to the next one's, in the step that is built
 	logs      []*routeLog
 	spare     []*routeLog
 	entry     [1]ced.Expert
@@ -39,8 +39,9 @@ type slotShape struct {
 
 // routeLog is what a step's router chose, on its way to the host.
 type routeLog struct {
-	ids    ced.Addr // page-locked: [layers][StepRows*top_k]
+	ids    ced.Addr // page-locked
 	routed []int    // per layer: how many of them
+	stride int
 	done   *ced.Fence
 }
 
@@ -103,7 +104,7 @@ func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 			return nil, err
 		}
 	}
-	x.routed, x.stride = make([]int, cfg.Layers), m.routeBytes()
+	x.routed, x.stride = make([]int, cfg.Layers), m.routeBytes(m.opt.StepRows)
 	for range logsAhead {
 		g := &routeLog{routed: make([]int, cfg.Layers)}
 		x.spare = append(x.spare, g)
@@ -118,8 +119,15 @@ func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 	return x, nil
 }
 
-// routeBytes is the room of a layer's choices, rounded up so that each layer's start is aligned.
-func (m *Model) routeBytes() int { return (m.opt.StepRows*m.cfg.ExpertsPerToken*4 + 63) &^ 63 }
+// routeBytes is the room of a layer's choices for so many rows, rounded up so that each layer's start is aligned.
+func (m *Model) routeBytes(rows int) int { return (rows*m.cfg.ExpertsPerToken*4 + 63) &^ 63 }
+
+// lay lays the choices of a step's layers out, one behind the other; a captured step's bucket has its own layout.
+func (m *Model) lay(rows rowCount) {
+	if m.slots != nil {
+		m.slots.stride = m.routeBytes(int(rows.max))
+	}
+}
 
 // place puts an expert into host memory and, if it has one, into its slot.
 func (x *expertSlots) place(l *loader, k experts.Key, stem string) ced.Expert {
@@ -200,7 +208,7 @@ func (x *expertSlots) between(u *meter) error {
 
 func (x *expertSlots) observe(g *routeLog) error {
 	for l, n := range g.routed {
-		ids := ced.HostBytes(g.ids+ced.Addr(l*x.stride), 4*n)
+		ids := ced.HostBytes(g.ids+ced.Addr(l*g.stride), 4*n)
 		if err := x.cache.Observe(l, unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(ids))), n)); err != nil {
 			return err
 		}
@@ -216,6 +224,7 @@ func (x *expertSlots) sent(idx ced.Addr) error {
 	}
 	g := x.spare[len(x.spare)-1]
 	copy(g.routed, x.routed)
+	g.stride = x.stride
 	if err := x.s.Copy(g.ids, idx, len(x.routed)*x.stride); err != nil {
 		return err
 	}

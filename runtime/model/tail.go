@@ -85,6 +85,7 @@ func (m *Model) RunTail(q *Sequence, rows int) error {
 	if p.in, err = p.all(m); err != nil {
 		return err
 	}
+	m.lay(p.in.rowCount)
 	p.lookUp()
 	for i := range m.tails {
 		if err := m.loadTail(q, i, n); err != nil {

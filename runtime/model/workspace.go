@@ -82,7 +82,7 @@ func (w *workspace) allocate(m *Model) error {
 		{&w.iq, r * c.IndexHeads * c.IndexHeadDim * 2}, {&w.iw, r * c.IndexHeads * 2},
 		{&w.sel, r * c.IndexTopK * 4}, {&w.selAlt, r * c.IndexTopK * 4},
 		{&w.cand, r * blocks * 4}, {&w.candAlt, r * blocks * 4},
-		{&w.routeLogits, r * c.Experts * 4}, {&w.idx, logged * m.routeBytes()}, {&w.wt, r * c.ExpertsPerToken * 4},
+		{&w.routeLogits, r * c.Experts * 4}, {&w.idx, logged * m.routeBytes(r)}, {&w.wt, r * c.ExpertsPerToken * 4},
 		{&w.e, r * cols * c.Engram.HeadDim * 2}, {&w.ekv, r * (hc + 1) * d * 2},
 		{&w.logits, o.Outputs * c.VocabSize * 4}, {&w.outX, o.Outputs * d * 2},
 		{&w.groups, len(c.KVSources) * w.groupBytes}, {&w.outputs, 64 + 4*r},

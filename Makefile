@@ -51,7 +51,8 @@ test-sim: require
 test-sim-go: sim
 	go test -tags sim -run Residency ./runtime/model
 	CED_SIM_SEED=0 go test -tags sim -run 'Residency.*/half$$' ./runtime/model # copies as late as may be
-	go test -tags sim -run Experts ./runtime/engine
+	go test -tags sim -run 'Experts|Device|Step' ./runtime/engine
+	go test -tags sim -run 'Device|Auto|AServer' ./cmd/cedrun
 	bin/cedrun-sim conform --backend cuda --model testdata/mini/calm
 # Minutes each, by hand: the same under the sanitizers. Each finds faults that the others do not see.
 test-sim-asan: require

@@ -209,7 +209,7 @@ func (h *chat) run(stats bool) error {
 		case errors.Is(err, errExit):
 			return nil
 		case err == nil || errors.Is(err, errInterrupted):
-		case h.typed:
+		case h.typed && !errors.Is(err, engine.ErrDevice):
 			fmt.Fprintln(h.err, "cedrun:", err)
 			err = nil
 		}

@@ -97,6 +97,19 @@ func TestThePlanOfADeviceIsEnough(t *testing.T) {
 	}
 }
 
+// Where a device has the host's memory, as much is free as the system would give back, if that is more than the driver says;
+// elsewhere what the driver says.
+func TestFreeMemoryOfADeviceThatSharesTheHosts(t *testing.T) {
+	for env, want := range map[string]string{
+		"CED_SIM_UNIFIED=1": "true 48 of 64\ntrue 24 of 64\ntrue 64 of 64\ntrue 24 of 64\n",
+		"CED_SIM_UNIFIED=0": "false 24 of 64\nfalse 24 of 64\nfalse 24 of 64\nfalse 24 of 64\n",
+	} {
+		if out := child(t, "unified", env, "CED_SIM_MEMORY=64"); !strings.Contains(out, want) {
+			t.Errorf("%s: %s", env, out)
+		}
+	}
+}
+
 // Memory that a step lacks costs the requests of that step; the next ones are answered.
 func TestAStepWithoutMemoryFailsItsRequestsOnly(t *testing.T) {
 	out := child(t, "write twice", "CED_SIM_NOMEM=60")
@@ -147,6 +160,10 @@ func TestChild(t *testing.T) {
 	if dir := os.Getenv("CHILD_DIR"); dir != "" {
 		setup.KVDir, setup.KVDisk, setup.Warn = dir, 16<<20, func(s string) { fmt.Println("warning:", s) }
 	}
+	if what == "unified" {
+		unified(t)
+		return
+	}
 	i, err := Open(Source{Dir: mini + "calm"}, setup)
 	if err != nil {
 		fmt.Println(err)
@@ -183,6 +200,32 @@ func TestChild(t *testing.T) {
 		fmt.Println(err, "loaded", r.Stats.Cache.Loaded, "tokens")
 	case "fail":
 		fail(t, i, ids)
+	}
+}
+
+// unified takes half of a device's memory and then asks what is free, where the system says that it would give back three
+// quarters.
+func unified(t *testing.T) {
+	s, err := ced.Open(ced.CUDA, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	d, err := ced.DeviceInfo(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Alloc(int(d.Total / 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Free(a)
+	for _, have := range []int64{d.Total / 4 * 3, d.Total / 4, 2 * d.Total, 0} {
+		m, err := deviceMemory(0, have)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("%v %d of 64\n", m.Unified, m.Free*64/m.Total)
 	}
 }
 

@@ -44,5 +44,12 @@ func (e *Engine) fail() {
 // Done is closed when the engine has ended: after Close, or because Err says why.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 
-// Err is the fault that ended the engine, an ErrDevice, once Done is closed; nil if it was closed.
-func (e *Engine) Err() error { return e.fault }
+// Err is the fault that ended the engine, an ErrDevice; nil while it runs, and after Close.
+func (e *Engine) Err() error {
+	select {
+	case <-e.done:
+		return e.fault
+	default:
+		return nil
+	}
+}

@@ -95,6 +95,20 @@ __device__ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
   return __byte_perm(a, b, which & 0x7777u);
 }
 
+// The same, but a set upper bit of a nibble asks for the byte's upper bit, eight times.
+__device__ inline uint32_t pick_bytes_or_signs(uint32_t a, uint32_t b, uint32_t which) {
+  uint32_t d;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(which));
+  return d;
+}
+
+// Two values rounded to BF16, negative ones to zero.
+__device__ inline uint32_t positive_bf16x2(float low, float high) {
+  uint32_t d;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}
+
 // 16 bytes that nobody reads again: past L1.
 __device__ inline uint4 load16_once(const void *p) {
   uint4 v;
@@ -306,6 +320,17 @@ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
     out |= ((n < 4 ? a : b) >> (8 * (n % 4)) & 0xFFu) << (8 * i);
   }
   return out;
+}
+
+inline uint32_t pick_bytes_or_signs(uint32_t a, uint32_t b, uint32_t which) {
+  uint32_t out = pick_bytes(a, b, which);
+  for (int i = 0; i < 4; i++)
+    if ((which >> (4 * i) & 8u) != 0)
+      out = (out & ~(0xFFu << (8 * i))) | ((out >> (8 * i) & 0x80u) != 0 ? 0xFFu << (8 * i) : 0);
+  return out;
+}
+inline uint32_t positive_bf16x2(float low, float high) {
+  return f32_to_bf16(low < 0 ? 0.0f : low) | static_cast<uint32_t>(f32_to_bf16(high < 0 ? 0.0f : high)) << 16;
 }
 
 inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {

@@ -44,8 +44,16 @@ func newApp(con *console) *cli.App {
 // release is the version of a release tarball, set by its build.
 var release string
 
-// version is the release's or the module's version, or the commit that the build knows.
+// version is what this program was built from, and for which devices.
 func version() string {
+	if cudaToolkit != "" {
+		return source() + " CUDA " + cudaToolkit + " " + strings.Join(built(cudaArchitectures, cudaToolkit).Archs, " ")
+	}
+	return source()
+}
+
+// source is the release's or the module's version, or the commit that the build knows.
+func source() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -47,13 +47,13 @@ var release string
 // version is what this program was built from, and for which devices.
 func version() string {
 	if cudaToolkit != "" {
-		return source() + " CUDA " + cudaToolkit + " " + strings.Join(built(cudaArchitectures, cudaToolkit).Archs, " ")
+		return origin() + " CUDA " + cudaToolkit + " " + strings.Join(built(cudaArchitectures, cudaToolkit).Archs, " ")
 	}
-	return source()
+	return origin()
 }
 
-// source is the release's or the module's version, or the commit that the build knows.
-func source() string {
+// origin is the release's or the module's version, or the commit that the build knows.
+func origin() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

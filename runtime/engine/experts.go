@@ -14,7 +14,8 @@ import (
 // ExpertLoad is how steps found their routed experts on a device that has room for a part of them only; zero elsewhere.
 type ExpertLoad struct {
 	Slots, Experts int    // that have room on the device, of all
-	Hits, Misses   uint64 // each expert of a layer once a step: on the device, or read from host memory over the bus
+	StreamedBytes  uint64 // brought there for one step, of a prompt, behind the layers before
+	Hits, Misses   uint64 // each expert of a layer once a step: in a slot of the device, or brought or read from host memory
 	MovedBytes     uint64 // brought to the device between steps
 	Stalled        time.Duration
 }
@@ -23,7 +24,7 @@ func expertLoad(u model.Use) ExpertLoad {
 	if u.Slots == nil {
 		return ExpertLoad{}
 	}
-	l := ExpertLoad{Slots: u.Slots.Slots, Experts: u.Slots.Experts, Stalled: u.Slots.Stalled}
+	l := ExpertLoad{Slots: u.Slots.Slots, Experts: u.Slots.Experts, StreamedBytes: u.Slots.Streamed, Stalled: u.Slots.Stalled}
 	for _, x := range u.Experts {
 		l.Hits, l.Misses, l.MovedBytes = l.Hits+x.Hit, l.Misses+x.Missed, l.MovedBytes+x.Moved*uint64(u.Slots.Bytes)
 	}

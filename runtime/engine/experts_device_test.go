@@ -67,7 +67,7 @@ func TestExpertsOfAnEarlierRunAreThereFirst(t *testing.T) {
 	one := expertBytes(t)
 	setup.ExpertBytes = one * layers * perToken * 2
 	text, cold, first := write(t, setup)
-	if !strings.HasPrefix(first, "by number") || cold.Slots != layers*perToken*2 || cold.Misses == 0 {
+	if !strings.HasPrefix(first, "by number") || cold.Slots < layers*perToken || cold.Misses == 0 {
 		t.Errorf("%+v, first %q", cold, first)
 	}
 	again, warm, first := write(t, setup)

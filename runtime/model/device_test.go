@@ -98,7 +98,7 @@ func TestResidencyChangesNoBit(t *testing.T) {
 				t.Fatal(err)
 			}
 			use := m.Use()
-			if use.Slots == nil || use.Slots.Slots != c.bytes/one || use.Slots.Bytes != one {
+			if use.Slots == nil || use.Slots.Slots+2*use.Slots.Stream != c.bytes/one || use.Slots.Bytes != one {
 				t.Fatalf("%+v with a budget of %d bytes", use.Slots, c.bytes)
 			}
 			if use.Graphs.Replayed == 0 {
@@ -111,6 +111,9 @@ func TestResidencyChangesNoBit(t *testing.T) {
 			t.Logf("%d hits, %d misses, %d moved", sum.Hit, sum.Missed, sum.Moved)
 			if decoded := uint64(len(text) * layers * m.cfg.ExpertsPerToken); sum.Hit+sum.Missed < decoded {
 				t.Errorf("%d hits and %d misses in steps that chose %d", sum.Hit, sum.Missed, decoded)
+			}
+			if stream := use.Slots.Stream > 0; stream != (use.Slots.Streamed > 0) || stream != (c.bytes >= all/2) {
+				t.Errorf("%+v after a prompt", use.Slots)
 			}
 			if c.bytes <= all/2 && sum.Moved == 0 {
 				t.Error("no expert was brought to the device")

@@ -12,6 +12,8 @@ type meter struct {
 	layers  []layerMeter
 	rows    atomic.Uint64 // of Engram tables
 	stalled atomic.Int64
+	// Bytes of experts that were brought to the device for one step.
+	streamed atomic.Uint64
 }
 
 type layerMeter struct{ chosen, missed, hit, moved atomic.Uint64 }
@@ -38,6 +40,8 @@ type SlotUse struct {
 	Slots, Experts int           // experts that the device has room for, of all
 	Bytes          int           // of one
 	First          string        // what the slots held first
+	Stream         int           // of a layer that have room beside the slots while a prompt is read
+	Streamed       uint64        // bytes of those
 	Stalled        time.Duration // that steps waited for logs of the routers; they never wait for a copy
 }
 
@@ -49,7 +53,13 @@ func (m *Model) Use() Use {
 		u.Experts[i] = ExpertUse{l.chosen.Load(), l.missed.Load(), pages != nil && pages.blind, l.hit.Load(), l.moved.Load()}
 	}
 	if x := m.slots; x != nil {
-		u.Slots = &SlotUse{x.cache.Config().Slots, len(x.host), x.shape.bytes, x.first, time.Duration(m.meter.stalled.Load())}
+		u.Slots = &SlotUse{
+			Slots: x.cache.Config().Slots, Experts: len(x.host), Bytes: x.shape.bytes, First: x.first,
+			Streamed: m.meter.streamed.Load(), Stalled: time.Duration(m.meter.stalled.Load()),
+		}
+		if x.stream != nil {
+			u.Slots.Stream = x.stream.room
+		}
 	}
 	return u
 }
@@ -64,11 +74,14 @@ func (m *Model) ExpertOrder() []experts.Key {
 }
 
 // place counts where steps found their experts.
-func (u *meter) place(counts []experts.Count, stalled time.Duration) {
-	for l, n := range counts {
+func (u *meter) place(x *expertSlots) {
+	for l, n := range x.cache.Counts() {
 		u.layers[l].hit.Store(n.Hits)
 		u.layers[l].missed.Store(n.Misses)
 		u.layers[l].moved.Store(n.Moves)
 	}
-	u.stalled.Store(int64(stalled))
+	u.stalled.Store(int64(x.stalled))
+	if x.stream != nil {
+		u.streamed.Store(x.stream.bytes)
+	}
 }

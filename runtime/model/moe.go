@@ -1,6 +1,8 @@
 package model
 
 import (
+	"fmt"
+
 	ced "cedrun/cuda"
 	"cedrun/runtime/plan"
 )
@@ -39,10 +41,25 @@ func (p *pass) moe(l int, w *layerWeights) error {
 		return err
 	}
 	a := p.expertArgs(l, p.in.rowCount)
-	if err := p.s.ExpertGEMM(&a); err != nil {
+	if err := p.runExperts(l, &a); err != nil {
 		return err
 	}
 	return p.sub(l, "ffn_out", p.ws.y, n, c.HiddenSize, ced.BF16)
+}
+
+// runExperts runs a layer's experts where they are. What a captured step reads is its table only.
+func (p *pass) runExperts(l int, a *ced.ExpertGEMMArgs) error {
+	if p.slots == nil || p.uploaded {
+		return p.s.ExpertGEMM(a)
+	}
+	var err error
+	if a.Experts, err = p.slots.table(l, p.in.count*p.cfg.ExpertsPerToken); err != nil {
+		return fmt.Errorf("experts on their way to the device: %w", err)
+	}
+	if err := p.s.ExpertGEMM(a); err != nil {
+		return err
+	}
+	return p.slots.tableRead(l, a.Experts)
 }
 
 // idx is where the router of a layer writes its choices: with a budget for experts all of a step's are kept.

@@ -23,6 +23,7 @@ type expertSlots struct {
 	landed    *ced.Fence // what is filled is there
 	routed    []int      // per layer: choices of the step that is built
 	stride    int        // bytes from one layer's choices to the next one's, in the step that is built
+	stream    *expertStream
 	logs      []*routeLog
 	spare     []*routeLog
 	entry     [1]ced.Expert
@@ -81,6 +82,7 @@ func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 	if cfg.Slots >= all {
 		return nil, nil
 	}
+	room := streamRoom(cfg.Slots, cfg.Layers, cfg.Experts, cfg.Floor)
 	if least := cfg.Layers * cfg.Floor; cfg.Slots < least {
 		return nil, fmt.Errorf("%d bytes for experts hold %d of them, of %d bytes each: give at least %d bytes, for the %d that a token uses in each of %d layers",
 			m.opt.ExpertBytes, cfg.Slots, x.shape.bytes, least*x.shape.bytes, cfg.Floor, cfg.Layers)
@@ -88,6 +90,7 @@ func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 	if x.first == "" {
 		x.first = "by number"
 	}
+	cfg.Slots -= 2 * room
 	var err error
 	if x.cache, err = experts.New(cfg, m.opt.ExpertOrder); err != nil {
 		return nil, err
@@ -103,6 +106,9 @@ func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 		if *e, err = m.s.NewFence(); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.newExpertStream(x, room); err != nil {
+		return nil, err
 	}
 	x.routed, x.stride = make([]int, cfg.Layers), m.routeBytes(m.opt.StepRows)
 	for range logsAhead {
@@ -177,6 +183,9 @@ func (x *expertSlots) between(u *meter) error {
 		return nil
 	}
 	clear(x.routed)
+	if x.stream != nil {
+		x.stream.ahead = none
+	}
 	for len(x.logs) > 0 {
 		done, err := x.logs[0].done.Done()
 		if err == nil && !done && len(x.spare) == 0 {
@@ -202,7 +211,7 @@ func (x *expertSlots) between(u *meter) error {
 	if err := x.start(); err != nil {
 		return err
 	}
-	u.place(x.cache.Counts(), x.stalled)
+	u.place(x)
 	return nil
 }
 
@@ -245,6 +254,7 @@ func (x *expertSlots) close() {
 	for _, g := range append(x.spare, x.logs...) {
 		g.done.Close()
 	}
+	x.stream.close()
 	x.read.Close()
 	x.landed.Close()
 	if x.copies != nil {

@@ -103,6 +103,7 @@ func (r *Runner) expertGauges(s *metrics.Set) {
 	s.Total("cedrun_expert_hits_total", "Experts that a step used and that were on the device, each once a layer and step.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Hits) }))
 	s.Total("cedrun_expert_misses_total", "Experts that a step read from host memory over the bus, each once a layer and step.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Misses) }))
 	s.Total("cedrun_expert_moved_bytes_total", "Bytes of experts that were brought to the device between steps.", of(func(x *engine.ExpertLoad) float64 { return float64(x.MovedBytes) }))
+	s.Total("cedrun_expert_streamed_bytes_total", "Bytes of experts that were brought to the device for one step of a prompt.", of(func(x *engine.ExpertLoad) float64 { return float64(x.StreamedBytes) }))
 	s.Total("cedrun_expert_stalled_seconds_total", "Time that steps waited for the log of routers; they never wait for a copy.", of(func(x *engine.ExpertLoad) float64 { return x.Stalled.Seconds() }))
 }
 

@@ -46,7 +46,8 @@ enum cudaError_t {
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
-  cudaErrorStreamCaptureUnjoined = 904
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureWrongThread = 908
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "device/gpu.h"
@@ -399,6 +400,16 @@ TEST("sim: what a capture forbids fails, and the capture with it") {
   }
   CHECK_EQ(ced_stream_sync(d.s, &d.err), CED_OK);
   ced_free(d.s, x);
+  ced_stream_close(d.s);
+}
+
+TEST("sim: a capture is ended by the thread that began it") {
+  Device d;
+  ced_graph *g = nullptr;
+  REQUIRE_EQ(ced_capture_begin(d.s, &d.err), CED_OK);
+  std::thread([&] { CHECK_EQ(ced_capture_end(d.s, &g, &d.err), CED_EDEVICE); }).join();
+  CHECK_EQ(ced_capture_end(d.s, &g, &d.err), CED_OK);
+  ced_graph_close(g);
   ced_stream_close(d.s);
 }
 

@@ -24,7 +24,9 @@ struct Node {
 struct Capture {
   std::vector<Node> nodes;
   Stream *origin = nullptr;
-  bool invalid = false, every_thread = false;
+  bool invalid = false;
+  bool every_thread = false;  // forbidden calls are, on all of them
+  bool any_thread = false;    // may end it
   std::thread::id thread;
 };
 using CapturePtr = std::shared_ptr<Capture>;
@@ -292,6 +294,8 @@ const char *cudaGetErrorString(cudaError_t e) {
       return "operation failed due to a previous error during capture";
     case cudaErrorStreamCaptureUnjoined:
       return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureWrongThread:
+      return "attempt to terminate a thread-local capture sequence from another thread";
     default:
       return "invalid argument";
   }
@@ -405,6 +409,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
   s->tail.clear();
   s->capture->origin = s, s->capture->thread = std::this_thread::get_id();
   s->capture->every_thread = mode == cudaStreamCaptureModeGlobal;
+  s->capture->any_thread = mode == cudaStreamCaptureModeRelaxed;
   if (mode != cudaStreamCaptureModeRelaxed) machine().captures.push_back(s->capture);
   return result(cudaSuccess);
 }
@@ -413,6 +418,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
   *graph = nullptr;
   const CapturePtr c = s->capture;
   if (c == nullptr || c->origin != s) return result(cudaErrorInvalidValue);
+  if (!c->any_thread && c->thread != std::this_thread::get_id())
+    return result(cudaErrorStreamCaptureWrongThread);
   int e = c->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   for (Stream *x : machine().streams) {
     if (x->capture != c) continue;

@@ -111,3 +111,45 @@ func TestABucketHoldsItsRows(t *testing.T) {
 		t.Errorf("9 of at most 10 rows are in the bucket of %d", got)
 	}
 }
+
+// Scratch is sized for the longest step: a shorter one, whose kernels may have another form, needs no more.
+func TestScratchDoesForFewerRows(t *testing.T) {
+	for _, kind := range []ced.Kind{ced.Ref, ced.CPU, ced.CUDA} {
+		if ced.Devices(kind) == 0 {
+			continue
+		}
+		s, err := ced.Open(kind, 0, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, dir := range []string{"mini/base", "mini/edge", "demo", "release"} {
+			c, err := config.Load("../../testdata/" + dir + "/config.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ratios := make([]int, len(c.KVSources))
+			for i, l := range c.KVSources {
+				ratios[i] = c.CompressRatios[l]
+			}
+			m := &Model{
+				cfg: c, schedule: c.Schedule(), s: s, opt: Options{Slots: 1, Context: 1 << 18, StepRows: 8256},
+				layout: kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios),
+			}
+			need := func(rows uint32) [3]int {
+				r := rowCount{max: rows}
+				ix, at, ex := m.indexArgs(nil, r), ced.CSA2AttendArgs{MaxRows: rows}, m.expertArgs(whole, r)
+				m.attendShape(&at)
+				return [3]int{s.CSA2IndexWorkspace(&ix), s.CSA2AttendWorkspace(&at), s.ExpertGEMMWorkspace(&ex)}
+			}
+			most := need(uint32(m.opt.StepRows))
+			for rows := 1; rows < m.opt.StepRows; rows = int(bucket(rows+1, m.opt.StepRows)) {
+				for i, n := range need(uint32(rows)) {
+					if n > most[i] {
+						t.Errorf("%s, %s: %s of %d rows needs %d bytes, of %d rows %d", kind, dir, []string{"csa2_index", "csa2_attend", "expert_gemm"}[i], rows, n, m.opt.StepRows, most[i])
+					}
+				}
+			}
+		}
+	}
+}

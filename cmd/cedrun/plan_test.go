@@ -103,7 +103,7 @@ func TestAPlanForAGPUSaysWhyAWishDoesNotFit(t *testing.T) {
 	}{
 		{"unknown GPU", []string{"--gpu", "voodoo"}, `--gpu "voodoo": use one of b200, h200`},
 		{"no GPU", []string{"--gpu-memory", "8GiB"}, "there is no GPU to plan for"},
-		{"small host", []string{"--gpu", "h200", "--host-memory", "64GiB"}, "page-locked, of which 133 GB fit on NVIDIA H200"},
+		{"small host", []string{"--gpu", "h200", "--host-memory", "64GiB"}, "fit on NVIDIA H200, 0 kB of snapshots) and has 68.7 GB"},
 		{"context", []string{"--gpu", "l40s", "--context", "1048576", "--batch", "64"}, "lower --context to"},
 		{"small GPU", []string{"--gpu", "h200", "--gpu-memory", "10GiB"}, "take a device with more memory"},
 	} {

@@ -99,19 +99,21 @@ func (w *workspace) allocate(m *Model) error {
 			return fmt.Errorf("step buffers for %d rows: %w", r, err)
 		}
 	}
-	all := rowCount{max: uint32(r)}
-	ix, at, ex := m.indexArgs(nil, all), ced.CSA2AttendArgs{MaxRows: all.max}, m.expertArgs(whole, all)
-	m.attendShape(&at)
-	if w.scratchIndex, err = m.alloc(m.s.CSA2IndexWorkspace(&ix)); err == nil {
-		if w.scratchAttend, err = m.alloc(m.s.CSA2AttendWorkspace(&at)); err == nil {
-			w.scratchExpert, err = m.alloc(m.s.ExpertGEMMWorkspace(&ex))
+	for i, n := range m.kernelWorkspaces() {
+		if *[]*ced.Addr{&w.scratchIndex, &w.scratchAttend, &w.scratchExpert}[i], err = m.alloc(n); err != nil {
+			return fmt.Errorf("kernel workspaces: %w", err)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("kernel workspaces: %w", err)
 	}
 	m.pass = pass{Model: m, step: step{sets: make([]rowSet, sets), packed: newPacked(w.rowSetBytes)}}
 	return nil
+}
+
+// kernelWorkspaces are the bytes that the kernels want between them: of the indexer, attention and the experts.
+func (m *Model) kernelWorkspaces() [3]int {
+	all := rowCount{max: uint32(m.opt.StepRows)}
+	ix, at, ex := m.indexArgs(nil, all), ced.CSA2AttendArgs{MaxRows: all.max}, m.expertArgs(whole, all)
+	m.attendShape(&at)
+	return [3]int{m.s.CSA2IndexWorkspace(&ix), m.s.CSA2AttendWorkspace(&at), m.s.ExpertGEMMWorkspace(&ex)}
 }
 
 func (m *Model) rowBuffer(i int) ced.Addr { return m.ws.rowSets + ced.Addr(i*m.ws.rowSetBytes) }

@@ -161,21 +161,31 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 	return e
 }
 
-// DeviceWorkspaceBytes is about what the CUDA bodies of a filled setup have as workspaces; the bodies themselves know it
-// exactly.
+// DeviceWorkspaceBytes is at least what the CUDA bodies of a filled setup have as workspaces, and not much more.
 func DeviceWorkspaceBytes(c *config.Config, s Setup) int64 {
-	rows := int64(s.rows())
-	groups := int64(0)
+	rows, groups := int64(s.rows()), int64(0)
 	for _, l := range c.KVSources {
 		groups = max(groups, int64(kv.PagesFor(s.Context)*(kv.PageTokens/c.CompressRatios[l])))
 	}
-	const scores = 64 << 20 // kept at a time
-	heads := int64(c.IndexHeads+15) / 16 * 16
-	query := heads * int64(c.IndexHeadDim+c.IndexHeadDim/4+4)
-	index := rows*query + min(rows*4*(groups+64), scores+4*(groups+64))
-	splits := int64(c.Window+c.IndexTopK)/64 + 1 // of a row's keys, each with its part of the output
-	attend := rows * int64(c.Heads) * (int64(c.HeadDim) + 2) * 4 * min(splits, 16)
+	const (
+		keptScores = 64 << 20    // bytes, or one row's
+		scorePad   = 4096        // groups that a row is rounded up by
+		selection  = 2 * 512 * 4 // counts of a selection by many blocks
+		chunk      = 4096        // groups of one of them, 8 bytes each
+		splitRows  = 16          // whose keys are spread over processors
+		slack      = 32 * (1 << 10)
+	)
+	heads := int64(c.IndexHeads+31) / 32 * 32
+	query := heads * int64(c.IndexHeadDim+c.IndexHeadDim/32*8+4)
+	scores := 2 * (2*groups + scorePad) // of a row, and its block maxima
+	index := rows*(query+2*(selection+(groups/chunk+1)*8)) + min(rows*scores, max(keptScores, scores))
+	if len(c.KVSources) == 0 {
+		index = 0
+	}
+	attendHeads, width := int64(c.Heads+15)/16*16, int64(c.Window+c.IndexTopK+63)/64*64
+	attend := 4*(attendBlock*int64(c.HeadDim+16)+attendHeads*int64(2*c.HeadDim+attendBlock+3)) +
+		min(rows, splitRows)*(width*16+attendHeads*width*4+attendHeads*width/16+width)
 	assignments := rows * int64(c.ExpertsPerToken+1)
-	expert := assignments*int64(c.MoEIntermediate+c.MoEIntermediate/32+4*c.HiddenSize+32) + int64(2*c.Experts+64)*4
-	return index + attend + expert
+	expert := assignments*int64(c.MoEIntermediate+c.MoEIntermediate/32+2*c.HiddenSize+4) + int64(3*c.Experts+3)*4
+	return index + attend + expert + slack
 }

@@ -1,8 +1,10 @@
 // ced_bench: the kernels of this build on a device, against what its memory and matrix units can do, measured in the
 // same run.
 //
-//   ced_bench [--tiny] [--quick] [--seconds N] [--json FILE] [--device | --list] [SUBSTRING...]
+//   ced_bench [--tiny] [--quick] [--once] [--rows N] [--seconds N] [--json FILE] [--device | --list] [SUBSTRING...]
 //
+// --tiny takes a mini model's widths, --quick fewer rows and samples, --once a single sample of two calls: for a
+// simulated device, where a thread of the kernel is slower by a factor of thousands.
 // --json writes one object a line: the device, the limits, then a benchmark as soon as it is done. Status 0: all were
 // measured; 1: some were not; 2: usage; 77: no device.
 #include <algorithm>
@@ -27,7 +29,8 @@ constexpr bool kSimulated = false;
 constexpr int kNoDevice = 77;
 
 struct Options {
-  bool tiny = false, quick = false, list = false, device = false;
+  bool tiny = false, quick = false, once = false, list = false, device = false;
+  uint32_t rows = 0;  // 0: all
   double seconds = 1e9;
   const char *json = nullptr;
   std::vector<std::string> only;
@@ -88,13 +91,13 @@ double median(std::vector<double> v) {
 
 class Timer {
  public:
-  Timer(ced_stream *s, const Options &o) : s_(s), samples_(o.tiny ? 1 : o.quick ? 3 : 7), tiny_(o.tiny) {}
+  Timer(ced_stream *s, const Options &o) : s_(s), samples_(o.once ? 1 : o.quick ? 3 : 7), once_(o.once) {}
 
   // Seconds a call of what is enqueued n times: the median of some samples, the first of which is not counted.
   template <class F>
   double operator()(int n, const F &enqueue) const {
     std::vector<double> v;
-    for (int i = tiny_ ? 1 : 0; i <= samples_; i++) {
+    for (int i = once_ ? 1 : 0; i <= samples_; i++) {
       const auto begin = Clock::now();
       enqueue();
       sync();
@@ -111,7 +114,7 @@ class Timer {
     sync();
     Times t;
     t.calls = 2;
-    if (!tiny_) {
+    if (!once_) {
       const auto begin = Clock::now();
       some(3);
       sync();
@@ -142,7 +145,7 @@ class Timer {
  private:
   ced_stream *s_;
   int samples_;
-  bool tiny_;
+  bool once_;
 };
 
 template <class T>
@@ -193,13 +196,13 @@ Limits measure_limits(Rig &r, const Timer &time, const Options &o) {
                 [&](ced_err *e) { return ced_copy(r.stream(), r.arena() + half, r.arena(), half, e); });
   const uint64_t out = r.space(kMatrixThreads * 4);
   double ops = 0;
-  const uint32_t rounds = o.tiny ? 2 : 16384;  // of sums that stay exact
+  const uint32_t rounds = o.once ? 2 : 16384;  // of sums that stay exact
   for (Matrix kind : {Matrix::kBf16, Matrix::kInt8}) {
     const double t = time(
         1, [&] { must([&](ced_err *e) { return probe_matrix(r.stream(), kind, rounds, out, &ops, e); }); });
     (kind == Matrix::kBf16 ? l.bf16 : l.int8) = ops / t;
   }
-  const uint64_t bytes = o.tiny ? 1 << 16 : 256 << 20, host = r.host_space(bytes), device = r.space(bytes);
+  const uint64_t bytes = o.once ? 1 << 16 : 256 << 20, host = r.host_space(bytes), device = r.space(bytes);
   memset(reinterpret_cast<void *>(host), 1, bytes);
   l.bus_copy = rate(static_cast<double>(bytes),
                     [&](ced_err *e) { return ced_copy(r.stream(), device, host, bytes, e); });
@@ -313,6 +316,7 @@ int bench(const Options &o, FILE *json) {
   for (const Case &c : all) {
     if (!selected(c, o)) continue;
     for (uint32_t rows : c.rows) {
+      if (o.rows != 0 && rows != o.rows) continue;
       if (seconds_since(begin) > o.seconds) {
         missing++;
         Record(json)
@@ -331,9 +335,9 @@ int bench(const Options &o, FILE *json) {
 }
 
 int usage() {
-  fprintf(
-      stderr,
-      "usage: ced_bench [--tiny] [--quick] [--seconds N] [--json FILE] [--device | --list] [SUBSTRING...]\n");
+  fprintf(stderr,
+          "usage: ced_bench [--tiny] [--quick] [--once] [--rows N] [--seconds N] [--json FILE] [--device | "
+          "--list] [SUBSTRING...]\n");
   return 2;
 }
 
@@ -344,7 +348,11 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     const std::string a = argv[i];
     if (a == "--tiny") {
-      o.tiny = true;
+      o.tiny = o.once = true;
+    } else if (a == "--once") {
+      o.once = true;
+    } else if (a == "--rows" && i + 1 < argc) {
+      o.rows = static_cast<uint32_t>(atoi(argv[++i]));
     } else if (a == "--quick") {
       o.quick = true;
     } else if (a == "--list") {

@@ -38,7 +38,8 @@ struct Options {
 
 // Bytes and operations a second; 0: not measured.
 struct Limits {
-  double read = 0, copy = 0, bf16 = 0, int8 = 0, bus_read = 0, bus_copy = 0;
+  double read = 0, copy = 0, bf16_warp = 0, bf16_group = 0, int8 = 0, bus_read = 0, bus_copy = 0;
+  double bf16() const { return std::max(bf16_warp, bf16_group); }
 };
 
 std::string quoted(const std::string &s) {
@@ -188,6 +189,8 @@ Limits measure_limits(Rig &r, const Timer &time, const Options &o) {
   check_read(r, r.arena(), std::min<uint64_t>(r.arena_bytes(), (1 << 20) - 4096));
   check_matrix<float>(r, Matrix::kBf16);
   check_matrix<int32_t>(r, Matrix::kInt8);
+  const bool groups = has_groups(r.stream());
+  if (groups) check_matrix<float>(r, Matrix::kBf16Group);
   const uint64_t sum = r.bytes(64, 0), half = r.arena_bytes() / 2;
   const auto rate = [&](double amount, const auto &call) { return amount / time(1, [&] { must(call); }); };
   l.read = rate(static_cast<double>(r.arena_bytes()),
@@ -196,12 +199,14 @@ Limits measure_limits(Rig &r, const Timer &time, const Options &o) {
                 [&](ced_err *e) { return ced_copy(r.stream(), r.arena() + half, r.arena(), half, e); });
   const uint64_t out = r.space(kMatrixThreads * 4);
   double ops = 0;
-  const uint32_t rounds = o.once ? 2 : 16384;  // of sums that stay exact
-  for (Matrix kind : {Matrix::kBf16, Matrix::kInt8}) {
+  const auto products = [&](Matrix kind, uint32_t rounds) {
     const double t = time(
         1, [&] { must([&](ced_err *e) { return probe_matrix(r.stream(), kind, rounds, out, &ops, e); }); });
-    (kind == Matrix::kBf16 ? l.bf16 : l.int8) = ops / t;
-  }
+    return ops / t;
+  };
+  l.bf16_warp = products(Matrix::kBf16, o.once ? 2 : 16384);
+  l.int8 = products(Matrix::kInt8, o.once ? 2 : 16384);
+  if (groups) l.bf16_group = products(Matrix::kBf16Group, o.once ? 1 : 1024);
   const uint64_t bytes = o.once ? 1 << 16 : 256 << 20, host = r.host_space(bytes), device = r.space(bytes);
   memset(reinterpret_cast<void *>(host), 1, bytes);
   l.bus_copy = rate(static_cast<double>(bytes),
@@ -219,12 +224,14 @@ void print_limits(const Limits &l, FILE *json) {
   } all[] = {
       {"read", "TB/s", l.read, 1e12},
       {"copy (read and write)", "TB/s", l.copy, 1e12},
-      {"BF16 products (mma.sync)", "TFLOP/s", l.bf16, 1e12},
-      {"8-bit products (mma.sync)", "TOP/s", l.int8, 1e12},
+      {"BF16 products of warps", "TFLOP/s", l.bf16_warp, 1e12},
+      {"BF16 products of warpgroups", "TFLOP/s", l.bf16_group, 1e12},
+      {"8-bit products of warps", "TOP/s", l.int8, 1e12},
       {"copy from page-locked memory", "GB/s", l.bus_copy, 1e9},
       {"read of page-locked memory", "GB/s", l.bus_read, 1e9},
   };
   for (const auto &x : all) {
+    if (x.rate == 0) continue;
     printf("  %-30s %9.4g %s\n", x.name, x.rate / x.by, x.unit);
     Record(json).text("limit", x.name).number("rate", x.rate / x.by).text("unit", x.unit);
   }
@@ -239,7 +246,7 @@ Floor floor_of(const Call &c, const Limits &l) {
   const double bytes = static_cast<double>(c.weights + c.activations);
   const bool moves = c.weights < c.activations && c.flops + c.integer_ops == 0;
   Floor f = moves ? Floor{bytes / l.copy, "copy"} : Floor{bytes / l.read, "read"};
-  if (c.flops / l.bf16 > f.seconds) f = {c.flops / l.bf16, "bf16"};
+  if (c.flops / l.bf16() > f.seconds) f = {c.flops / l.bf16(), "bf16"};
   if (c.integer_ops / l.int8 > f.seconds) f = {c.integer_ops / l.int8, "int8"};
   return f;
 }
@@ -310,6 +317,12 @@ int bench(const Options &o, FILE *json) {
   const Timer time(r.stream(), o);
   const Limits l = measure_limits(r, time, o);
   print_limits(l, json);
+  const bool used = uses_groups(r.stream());
+  if (l.bf16_group > 0)
+    printf("  instructions of warpgroups %s\n",
+           used ? "add as those of warps do: prefill uses them"
+                : "are not used: they add in another way than those of warps, or CEDRUN_WGMMA=0");
+  Record(json).text("instructions", "warpgroups").whole("used", used);
   printf("\n%-14s %-28s %5s %10s %10s %8s %8s %9s  share\n", "kernel", "", "rows", "us", "launched", "GB/s",
          "TOP/s", "floor us");
   int missing = 0, measured = 0;

@@ -7,6 +7,7 @@ namespace {
 constexpr int kThreads = 256, kLoads = 4, kBlocks = 8;  // blocks a processor
 constexpr int kSums = 8;                                // products under way in a warp
 constexpr int kMatrixBlocks = 2;
+constexpr int kColumns = 128, kTile = kColumns * 128;  // bytes
 
 __device__ uint32_t sum_of(const uint4 &v) { return v.x + v.y + v.z + v.w; }
 
@@ -73,6 +74,29 @@ __global__ void __launch_bounds__(kThreads) int8_kernel(uint32_t rounds, uint64_
   at<int32_t>(out)[blockIdx.x * kThreads + threadIdx.x] = sum;
 }
 
+// The tile of 64 by 128 in shared memory is the same for all rounds.
+__global__ void __launch_bounds__(kThreads) group_kernel(uint32_t rounds, uint64_t out) {
+  DYN_SMEM(unsigned char, tile);
+  for (uint32_t i = threadIdx.x; i < kTile / 4; i += kThreads)
+    *reinterpret_cast<uint32_t *>(tile + 4 * i) = bf16_pair(5000 + i);
+  ptx::wgmma_visible();
+  __syncthreads();
+  uint32_t a[4];
+  for (uint32_t i = 0; i < 4; i++) a[i] = bf16_pair(threadIdx.x * 4 + i);
+  ptx::Wgmma<kColumns> d;
+  d.zero();
+  for (uint32_t r = 0; r < rounds; r++) {
+    d.begin();
+    CED_UNROLL
+    for (int i = 0; i < kSums; i++) d.step(a, tile, i % 4);
+    d.wait();
+  }
+  float sum = 0;
+  CED_UNROLL
+  for (int i = 0; i < kColumns / 2; i++) sum += d.d[i / 4][i % 4];
+  at<float>(out)[blockIdx.x * kThreads + threadIdx.x] = sum;
+}
+
 unsigned matrix_blocks(const ced_stream *s) {
   return static_cast<unsigned>(cuda_of(s).processors * kMatrixBlocks);
 }
@@ -84,13 +108,22 @@ int probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t sum, ced_e
   return launch(s, err, "probe_read", {blocks, kThreads}, read_kernel, addr, bytes / 16, sum);
 }
 
+bool has_groups(const ced_stream *s) { return cuda_of(s).capability == 90; }
+bool uses_groups(const ced_stream *s) { return cuda_of(s).wgmma; }
+
 uint64_t matrix_threads(const ced_stream *s) { return uint64_t{matrix_blocks(s)} * kThreads; }
 
 int probe_matrix(ced_stream *s, Matrix kind, uint32_t rounds, uint64_t out, double *ops, ced_err *err) {
-  const bool bf16 = kind == Matrix::kBf16;
-  *ops = 2.0 * 16 * 8 * (bf16 ? 16 : 32) * kSums * rounds * static_cast<double>(matrix_threads(s)) / 32;
-  return launch(s, err, "probe_matrix", {matrix_blocks(s), kThreads}, bf16 ? bf16_kernel : int8_kernel,
-                rounds, out);
+  const struct {
+    void (*kernel)(uint32_t, uint64_t);
+    double rows, columns, k, threads;  // of an instruction
+    size_t shared_bytes;
+  } forms[] = {{bf16_kernel, 16, 8, 16, 32, 0},
+               {group_kernel, 64, kColumns, 16, 128, kTile},
+               {int8_kernel, 16, 8, 32, 32, 0}};
+  const auto &f = forms[static_cast<int>(kind)];
+  *ops = 2 * f.rows * f.columns * f.k * kSums * rounds * static_cast<double>(matrix_threads(s)) / f.threads;
+  return launch(s, err, "probe_matrix", {matrix_blocks(s), kThreads, f.shared_bytes}, f.kernel, rounds, out);
 }
 
 }  // namespace ced::bench

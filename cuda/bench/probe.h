@@ -9,13 +9,18 @@ namespace ced::bench {
 // page-locked host memory.
 int probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t sum, ced_err *err);
 
-// What the matrix units multiply: BF16 with F32 sums, or bytes with integer sums.
-enum class Matrix { kBf16, kInt8 };
+// What the matrix units multiply: BF16 with F32 sums, by instructions of a warp or of a warpgroup (capability 9.0), or
+// bytes with integer sums.
+enum class Matrix { kBf16, kBf16Group, kInt8 };
 
 // `rounds` products of small integers a warp and accumulator, on all processors; *ops gets the multiplications and
 // additions. out: one number a thread, F32 or i32, of at most kMatrixThreads; each is rounds times what one round gives.
 constexpr uint64_t kMatrixThreads = uint64_t{1} << 20;
 int probe_matrix(ced_stream *s, Matrix kind, uint32_t rounds, uint64_t out, double *ops, ced_err *err);
+
+// Whether the device has instructions of warpgroups, and whether the kernels use them.
+bool has_groups(const ced_stream *s);
+bool uses_groups(const ced_stream *s);
 
 // Threads that write a number.
 uint64_t matrix_threads(const ced_stream *s);

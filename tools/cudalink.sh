@@ -1,6 +1,7 @@
 #!/bin/sh
 # cudalink.sh PROGRAM TEST: that a CUDA build needs no CUDA library to start, and what it says where the driver is missing,
-# broken or too old; what make says without a toolkit. PROGRAM is cedrun, TEST the native tests. A machine with a working driver skips the last part.
+# broken or too old; what make says without a toolkit. PROGRAM is cedrun, TEST the native tests. A machine with a working
+# driver skips the last part.
 set -eu
 export LC_ALL=C
 program=$1 native=$2

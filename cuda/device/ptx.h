@@ -133,6 +133,9 @@ __device__ inline void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Whether there are mbarriers that count bytes, and bulk copies.
+__device__ constexpr bool has_bulk() { return CED_ARCH >= 900; }
+
 #if CED_ARCH >= 900 || CED_ARCH == 0
 // An mbarrier in shared memory; its phase ends when all have arrived and all expected bytes have landed. One thread
 // makes it, then mbarrier_visible() and __syncthreads().
@@ -147,6 +150,10 @@ __device__ inline void mbarrier_arrive(uint64_t *bar) {
 __device__ inline void mbarrier_arrive_expect(uint64_t *bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes)
                : "memory");
+}
+// An arrival that happens when all that the thread asked for by cp.async has landed.
+__device__ inline void cp_async_arrive(uint64_t *bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(bar)) : "memory");
 }
 // Until the phase of this parity (0 first, then 1, 0, ...) has ended.
 __device__ inline void mbarrier_wait(uint64_t *bar, uint32_t parity) {
@@ -345,6 +352,8 @@ inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __AT
 inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 inline void named_barrier(int id, int threads, CED_SIM_HERE) { sim::barrier(id, threads, file, line); }
 
+inline bool has_bulk() { return sim::has_bulk(); }
+inline void cp_async_arrive(uint64_t *bar, CED_SIM_HERE) { sim::copy_arrive(bar, file, line); }
 inline void mbarrier_init(uint64_t *bar, int arrivals, CED_SIM_HERE) {
   sim::mbarrier_init(bar, arrivals, file, line);
 }

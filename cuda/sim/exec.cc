@@ -545,6 +545,21 @@ void mbarrier_arrive(uint64_t *bar, uint32_t expect_bytes, const char *file, int
   if (m.pending-- == 0) fault(file, line, "mbarrier: more arrivals than the %d it waits for", m.count);
   settle(*me().home, bar, m);
 }
+void copy_arrive(uint64_t *bar, const char *file, int line) {
+  Mbarrier &m = find_mbarrier(bar, file, line);
+  Fiber &f = me();
+  {
+    const Hidden hidden;
+    for (const Copy &c : f.copies) {
+      if (c.valid != c.bytes) fault(file, line, "cp.async of fewer bytes cannot report to an mbarrier here");
+      m.bytes += c.bytes;
+      f.home->bulk.push_back({c.to, c.from, static_cast<uint32_t>(c.bytes), bar});
+    }
+    f.copies.clear();
+  }
+  mbarrier_arrive(bar, 0, file, line);
+}
+bool has_bulk() { return options().capability >= 90; }
 void mbarrier_wait(uint64_t *bar, uint32_t parity, const char *file, int line) {
   Mbarrier &m = find_mbarrier(bar, file, line);
   while (m.phase == (parity & 1)) wait_for(kMbarrier, file, line);

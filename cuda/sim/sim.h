@@ -7,7 +7,7 @@
 //   CED_SIM_DEVICES  devices (1)      CED_SIM_MEMORY  MiB of each (16384)
 //   CED_SIM_FAULT    N: the N-th launch fails as an illegal address does, and everything after it
 //   CED_SIM_NOMEM    N: the N-th launch is refused for lack of memory, and no other
-//   CED_SIM_CAPABILITY  compute capability (90); only 9.x has kernels
+//   CED_SIM_CAPABILITY  compute capability (90); 8.x takes the forms without bulk copies, others have no kernels
 //   CED_SIM_UNIFIED  1: devices say that their memory is the host's
 #pragma once
 #include <cmath>
@@ -97,10 +97,14 @@ void copy_wait(int pending);
 void mbarrier_init(uint64_t *bar, int arrivals, const char *file, int line);
 void mbarrier_arrive(uint64_t *bar, uint32_t expect_bytes, const char *file, int line);
 void mbarrier_wait(uint64_t *bar, uint32_t parity, const char *file, int line);
+// What the thread asked for by cp.async reports to bar when it lands, and so does the thread.
+void copy_arrive(uint64_t *bar, const char *file, int line);
 void bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *bar, const char *file, int line);
 
 void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
+
+bool has_bulk();
 
 // Device memory as the host sees it: bit 62 marks the address, bits 48..55 hold the device, so that host code that
 // looks into it is caught. Kernels reach it through at<T>(), which asks here.

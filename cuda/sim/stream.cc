@@ -496,7 +496,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 cudaError_t cudaFuncGetAttributesOf(cudaFuncAttributes *out) {
   out->binaryVersion = 90;
-  return result(options().capability / 10 == 9 ? cudaSuccess : cudaErrorNoKernelImageForDevice);
+  return result(options().capability / 10 == 8 || options().capability / 10 == 9
+                    ? cudaSuccess
+                    : cudaErrorNoKernelImageForDevice);
 }
 cudaError_t cudaFuncSetAttributeOf(const void *kernel, cudaFuncAttribute, int value) {
   const Lock lock(mutex);

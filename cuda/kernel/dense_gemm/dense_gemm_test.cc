@@ -89,17 +89,19 @@ std::vector<T> product(Rig &rig, const Problem &p, uint64_t offset = 0) {
   return rig.get<T>(a.y, static_cast<size_t>(p.rows) * p.groups * p.n);
 }
 
-// Row r of a problem alone.
-Problem row_of(const Problem &p, size_t r) {
-  Problem one = p;
+// Some rows of a problem: one, or the first.
+Problem rows_from(const Problem &p, size_t first, size_t rows) {
+  Problem some = p;
   const auto cut = [&](const std::vector<uint8_t> &v) {
     const size_t bytes = v.size() / p.rows;
-    return std::vector<uint8_t>(v.begin() + static_cast<long>(r * bytes),
-                                v.begin() + static_cast<long>((r + 1) * bytes));
+    return std::vector<uint8_t>(v.begin() + static_cast<long>(first * bytes),
+                                v.begin() + static_cast<long>((first + rows) * bytes));
   };
-  one.rows = 1, one.x = cut(p.x), one.x_scales = cut(p.x_scales);
-  return one;
+  some.rows = static_cast<uint32_t>(rows), some.x = cut(p.x), some.x_scales = cut(p.x_scales);
+  return some;
 }
+Problem row_of(const Problem &p, size_t r) { return rows_from(p, r, 1); }
+Problem rows_of(const Problem &p, size_t rows) { return rows_from(p, 0, rows); }
 
 // Every combination of formats that the contract knows.
 const struct {
@@ -302,6 +304,31 @@ TEST("dense_gemm: a row of a prompt has the bits that it has alone") {
         const auto all = product<uint16_t>(rig, p);
         for (uint32_t r : {0u, 7u, 8u, 16u, c.rows / 2, c.rows - 1})
           CHECK_BITS(product<uint16_t>(rig, row_of(p, r)).data(), &all[r * n], n);
+      }
+    }
+  }
+}
+
+TEST("dense_gemm: aligned weights have the bits of those that start at any byte, in any batch") {
+  const struct {
+    uint32_t groups, n, k;
+  } cases[] = {{1, 640, 1152}, {3, 48, 640}, {1, 50, 128}, {1, 300, 2304}, {1, 24, 5120}};
+  for (const auto &f : kFormats) {
+    for (const auto &c : cases) {
+      if (c.k == 5120 && f.x != CED_FP8) continue;
+      const Problem p = problem("dense_gemm", 17, c.groups, c.n, c.k, f.x, f.w, CED_BF16);
+      const size_t columns = static_cast<size_t>(c.groups) * c.n;
+      for (ced_kind kind : fast_bodies("dense_gemm")) {
+        CONTEXT("x=" << f.x << " w=" << f.w << " groups=" << c.groups << " n=" << c.n << " k=" << c.k
+                     << " kind=" << kind);
+        Rig rig(kind);
+        const auto batch = product<uint16_t>(rig, p);
+        CHECK_BITS(product<uint16_t>(rig, p, 1).data(), batch.data(), batch.size());
+        for (size_t rows : {1u, 7u, 8u, 9u, 16u}) {
+          CONTEXT("rows=" << rows);
+          const auto got = product<uint16_t>(rig, rows_of(p, rows));
+          CHECK_BITS(got.data(), batch.data(), rows * columns);
+        }
       }
     }
   }

@@ -1,14 +1,14 @@
 #include "kernel/expert_gemm/tile_gpu.h"
 #include "kernel/operand_gpu.h"
 #include "kernel/row_gpu.h"
+#include "kernel/stream_gpu.h"
 
 namespace ced {
 namespace {
 
 constexpr uint32_t kStep = 64, kWarps = 8, kThreads = 32 * kWarps, kGroupThreads = 1024;
 constexpr uint32_t kGroup = 32,
-                   kOutputs =
-                       16;  // channels of a block between the halves (a quantisation group), after them
+                   kOutputs = 16;  // channels of a block: a quantisation group; of the second half
 
 // One block: the assignments by expert, each expert's in ascending order, and how many tiles of rows come before it.
 __global__ void __launch_bounds__(kGroupThreads, 1)
@@ -36,140 +36,170 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
     first[experts] = static_cast<int32_t>(placed), tiles[experts] = static_cast<int32_t>(tiled);
 }
 
-// A row of an expert's matrix [*, k].
-template <ced_format kW>
-struct WeightRow {
-  const unsigned char *w = nullptr, *scales = nullptr;
+// The work of a block: 32 channels of gate and up of a tile of rows, a quantisation group, or 16 of down.
+template <ced_format kFormat, bool kDown>
+struct ExpertItems {
+  static constexpr ced_format kW = kFormat;
+  using R = Ring<kW, kDown ? 1 : 2, kDown ? 1 : 2>;
+  static constexpr uint32_t kChannels = kDown ? kOutputs : kGroup;
 
-  __device__ void set(uint64_t matrix, uint64_t matrix_scales, uint32_t i, uint32_t k) {
-    w = at<const unsigned char>(matrix) + static_cast<size_t>(i) * k * bytes16(kW) / 16;
-    scales =
-        at<const unsigned char>(matrix_scales) + static_cast<size_t>(kW == CED_FP8 ? i / 32 : i) * (k / 32);
+  const ced_expert_gemm_args &a;
+  const ExpertWorkspace &work;
+  uint32_t k, i0 = 0, tile_rows;
+  int32_t number = -1;
+  ExpertTile tile = {};
+
+  __device__ ExpertItems(const ced_expert_gemm_args &args, const ExpertWorkspace &space, uint32_t rows)
+      : a(args), work(space), k(kDown ? args.inter : args.dim), tile_rows(rows) {}
+  __device__ uint32_t per_tile() const { return (kDown ? a.dim : a.inter) / kChannels; }
+  __device__ uint32_t total() const {
+    const auto tiles = kW == CED_FP8 ? ceil_div(static_cast<uint32_t>(row_count(a.rows)), tile_rows)
+                                     : static_cast<uint32_t>(at<const int32_t>(work.tiles)[a.experts_count]);
+    return tiles * per_tile();
   }
-  template <bool kWhole>
-  __device__ Words words(uint32_t k0, uint32_t k) const {
-    Raw<kW> raw;
-    raw.template load<kWhole, true>(w, k0, w != nullptr ? k : 0);
-    return expand(raw, w != nullptr && k0 < k ? scales[k0 / 32] : 127);
+  // Weights start at any byte of a checkpoint; the ring wants them where copies can begin.
+  __device__ bool open(uint32_t item) {
+    const auto t = static_cast<int32_t>(item / per_tile());
+    i0 = item % per_tile() * kChannels;
+    if (t != number) {
+      number = t;
+      tile.find(a, work, t, static_cast<int32_t>(tile_rows), kW == CED_FP8 ? &a.shared : nullptr);
+    }
+    const ced_expert &e = *tile.expert;
+    return k % 128 == 0 && (kDown ? aligned(e.w2, 16) && aligned(e.w2_scales, 4)
+                                  : aligned(e.w1 | e.w3, 16) && aligned(e.w1_scales | e.w3_scales, 4));
+  }
+  // Of gate (matrix 0) or up, and where its rows begin.
+  __device__ const unsigned char *matrix(uint32_t m) const {
+    return at<const unsigned char>(kDown ? tile.expert->w2 : m == 0 ? tile.expert->w1 : tile.expert->w3);
+  }
+  __device__ const unsigned char *matrix_scales(uint32_t m) const {
+    return at<const unsigned char>(kDown    ? tile.expert->w2_scales
+                                   : m == 0 ? tile.expert->w1_scales
+                                            : tile.expert->w3_scales);
+  }
+  __device__ const unsigned char *row(uint32_t part, uint32_t r) const {
+    return matrix(r / 16) + static_cast<size_t>(i0 + 16 * part + r % 16) * (k / 16) * bytes16(kW);
+  }
+  __device__ const unsigned char *scales(uint32_t part, uint32_t s) const {
+    const uint32_t m = kW == CED_FP8 ? s : s / 16, i = i0 + 16 * part + (kW == CED_FP8 ? 0 : s % 16);
+    return matrix_scales(m) + static_cast<size_t>(kW == CED_FP8 ? i / 32 : i) * (k / 32);
   }
 };
 
-// Sums of kMatrices * 16 weight rows with 8 * kTiles rows of x: the warps take the k-steps in turn, and part gets the sums
-// of each, [kWarps][kMatrices][kTiles][4][32]. The order depends on k only.
-template <ced_format kW, int kMatrices, int kTiles, bool kWhole>
-__device__ void products(const WeightRow<kW> (&rows)[kMatrices][2], const unsigned char *const *x,
-                         const unsigned char *const *x_scales, uint32_t k, float *part) {
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float d[kMatrices][kTiles][4] = {};
-  for (uint32_t step = warp * kStep; step < k; step += kWarps * kStep) {
-    const uint32_t k0 = step + 16 * (lane % 4);
-    Words operand[kTiles];
-    for (int j = 0; j < kTiles; j++) {
-      Raw<CED_FP8> raw;
-      raw.template load<true, false>(x[j], k0, x[j] != nullptr ? k : 0);
-      operand[j] = expand(raw, x[j] != nullptr && k0 < k ? x_scales[j][k0 / 32] : 127);
-    }
-    CED_UNROLL
-    for (int m = 0; m < kMatrices; m++) {
-      const Words low = rows[m][0].template words<kWhole>(k0, k),
-                  high = rows[m][1].template words<kWhole>(k0, k);
-      for (int j = 0; j < kTiles; j++) mma_step64(d[m][j], low, high, operand[j]);
-    }
-  }
+// The sums of an item whose weights are read straight from memory, in the same order.
+template <class Items, int kTiles, class X>
+__device__ void direct_products(const Items &items, const X &x,
+                                float (&d)[Items::R::kParts * Items::R::kMatrices][kTiles][4]) {
+  using R = typename Items::R;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, k = items.k;
   CED_UNROLL
-  for (int m = 0; m < kMatrices; m++)
-    for (int j = 0; j < kTiles; j++)
-      for (int i = 0; i < 4; i++)
-        part[(((warp * kMatrices + static_cast<uint32_t>(m)) * kTiles + static_cast<uint32_t>(j)) * 4 +
-              static_cast<uint32_t>(i)) *
-                 32 +
-             lane] = d[m][j][i];
+  for (uint32_t m = 0; m < R::kParts * R::kMatrices; m++) {
+    for (uint32_t step = threadIdx.x / 32 * kStep; step < k; step += kWarps * kStep) {
+      const uint32_t k0 = step + 16 * (lane % 4);
+      Words w[2];
+      CED_UNROLL
+      for (uint32_t h = 0; h < 2; h++) {
+        const uint32_t part = m / R::kMatrices, r = 16 * (m % R::kMatrices) + g + 8 * h;
+        Raw<Items::kW> raw;
+        raw.template load<false, true>(items.row(part, r), k0, k);
+        w[h] = expand(raw, k0 < k ? items.scales(part, Items::kW == CED_FP8 ? r / 16 : r)[k0 / 32] : 127);
+      }
+      CED_UNROLL
+      for (int j = 0; j < kTiles; j++) {
+        Raw<CED_FP8> raw;
+        raw.template load<true, false>(x.x[j], k0, x.x[j] != nullptr ? k : 0);
+        const Words operand = expand(raw, x.x[j] != nullptr && k0 < k ? x.scales[j][k0 / 32] : 127);
+        mma_step64(d[m][j], w[0], w[1], operand);
+      }
+    }
+  }
 }
 
-// Output o of 16 for row r of 8 * kTiles of matrix m: the warps in ascending order.
-template <int kMatrices, int kTiles>
-__device__ float whole(const float *part, uint32_t m, uint32_t o, uint32_t r) {
-  const uint32_t lane = o % 8 * 4 + r % 8 / 2, i = o / 8 * 2 + r % 2;
-  float sum = 0;
-  for (uint32_t w = 0; w < kWarps; w++)
-    sum += part[(((w * kMatrices + m) * kTiles + r / 8) * 4 + i) * 32 + lane];
-  return sum;
+// All items of a block. source(tile, i, x, scales): row i of a tile and its scales. result(items): the sums of an item
+// are there.
+template <class Items, int kTiles, class Source, class Result>
+__device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &work, unsigned char *shared,
+                          float *part, const Source &source, const Result &result) {
+  using R = typename Items::R;
+  Items items(a, work, 8 * kTiles);
+  const uint32_t total = items.total(), end = share(total, blockIdx.x + 1);
+  uint32_t item = share(total, blockIdx.x);
+  if (item == end) return;
+  WeightStream<R, Items> weights(shared, items);
+  if (threadIdx.x >= R::kConsumers) return weights.produce();
+  Activations<R, CED_FP8, kTiles> x;
+  for (int32_t number = -1; item < end; item++) {
+    const bool ring = items.open(item);
+    if (items.number != number) {
+      number = items.number;
+      CED_UNROLL
+      for (uint32_t j = 0; j < kTiles; j++) {
+        const uint32_t i = 8 * j + threadIdx.x % 32 / 4;
+        x.x[j] = nullptr;
+        if (i < static_cast<uint32_t>(items.tile.n)) source(items.tile.assignment(i), x.x[j], x.scales[j]);
+      }
+      x.load(0, items.k);
+    }
+    float d[R::kParts * R::kMatrices][kTiles][4] = {};
+    if (ring) {
+      stream_products(weights, x, items.k, d);
+    } else {
+      direct_products<Items, kTiles>(items, x, d);
+    }
+    put_sums(part, d);
+    ptx::named_barrier(1, R::kConsumers);
+    result(items);
+    ptx::named_barrier(1, R::kConsumers);  // before the next sums
+  }
 }
 
-// The first half of an expert: 32 channels of gate and up, the activation, and its quantisation group.
+// The first half of an expert: gate and up, the activation, and its quantisation.
 template <ced_format kW, int kTiles>
-__global__ void __launch_bounds__(kThreads, 1) gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
-  DYN_SMEM(float, part);
-  constexpr uint32_t kRows = 8 * kTiles;
-  ExpertTile tile{};
-  if (!tile.find(a, work, static_cast<int32_t>(blockIdx.y), kRows, kW == CED_FP8 ? &a.shared : nullptr))
-    return;
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, i0 = blockIdx.x * kGroup;
-  const ced_expert &e = *tile.expert;
-  WeightRow<kW> rows[4][2];
-  CED_UNROLL
-  for (uint32_t h = 0; h < 4; h++) {  // 16 channels each: gate, up, gate, up
-    const uint32_t i = i0 + h / 2 * 16 + g;
-    CED_UNROLL
-    for (uint32_t j = 0; j < 2; j++)
-      rows[h][j].set(h % 2 == 0 ? e.w1 : e.w3, h % 2 == 0 ? e.w1_scales : e.w3_scales, i + 8 * j, a.dim);
-  }
-  const unsigned char *x[kTiles] = {}, *x_scales[kTiles] = {};
-  for (uint32_t j = 0; j < kTiles; j++) {
-    if (8 * j + g >= static_cast<uint32_t>(tile.n)) continue;
-    int32_t row = tile.assignment(8 * j + g);
-    if (kW != CED_FP8) row /= static_cast<int32_t>(a.top_k);
-    x[j] = at<const unsigned char>(a.x) + static_cast<size_t>(row) * a.dim;
-    x_scales[j] = at<const unsigned char>(a.x_scales) + static_cast<size_t>(row) * (a.dim / 32);
-  }
-  // Weights start at any byte of a checkpoint.
-  if (aligned(e.w1 | e.w3, bytes16(kW))) {
-    products<kW, 4, kTiles, true>(rows, x, x_scales, a.dim, part);
-  } else {
-    products<kW, 4, kTiles, false>(rows, x, x_scales, a.dim, part);
-  }
-  __syncthreads();
-  for (uint32_t r = warp; r < static_cast<uint32_t>(tile.n); r += kWarps) {  // a lane for a channel
-    const uint32_t h = lane / 16 * 2, o = lane % 16;
-    const int32_t n = tile.assignment(r);
-    const float weight = kW == CED_FP8 ? 1.0f : at<const float>(a.weights)[n];
-    const float v = swiglu(bf16_round(whole<4, kTiles>(part, h, o, r)),
-                           bf16_round(whole<4, kTiles>(part, h + 1, o, r)), a.limit, weight);
-    store_activation(a, work, expert_place(a, n, kW == CED_FP8), i0, v);
-  }
+__global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, kTiles == 1 ? 2 : 1)
+    gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
+  using Items = ExpertItems<kW, false>;
+  DYN_SMEM(unsigned char, shared);
+  SHARED(float, part, kWarps * 4 * kTiles * 4 * 32);
+  const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
+    const auto row = static_cast<size_t>(kW == CED_FP8 ? n : n / static_cast<int32_t>(a.top_k));
+    x = at<const unsigned char>(a.x) + row * a.dim;
+    scales = at<const unsigned char>(a.x_scales) + row * (a.dim / 32);
+  };
+  const auto result = [&](const Items &items) {
+    const uint32_t lane = threadIdx.x % 32, h = lane / 16 * 2, o = lane % 16;  // a lane for a channel
+    for (uint32_t r = threadIdx.x / 32; r < static_cast<uint32_t>(items.tile.n); r += kWarps) {
+      const int32_t n = items.tile.assignment(r);
+      const float weight = kW == CED_FP8 ? 1.0f : at<const float>(a.weights)[n];
+      const float v = swiglu(bf16_round(whole_sum<4, kTiles>(part, h, o, r)),
+                             bf16_round(whole_sum<4, kTiles>(part, h + 1, o, r)), a.limit, weight);
+      store_activation(a, work, expert_place(a, n, kW == CED_FP8), items.i0, v);
+    }
+  };
+  run_items<Items, kTiles>(a, work, shared, part, source, result);
 }
 
-// The second half: 16 channels of the result, rounded.
+// The second half: the result, rounded.
 template <ced_format kW, int kTiles>
-__global__ void __launch_bounds__(kThreads) down_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
+__global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, kTiles == 1 ? 2 : 1)
+    down_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
+  using Items = ExpertItems<kW, true>;
+  DYN_SMEM(unsigned char, shared);
   SHARED(float, part, kWarps *kTiles * 4 * 32);
-  constexpr uint32_t kRows = 8 * kTiles;
-  ExpertTile tile{};
-  if (!tile.find(a, work, static_cast<int32_t>(blockIdx.y), kRows, kW == CED_FP8 ? &a.shared : nullptr))
-    return;
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, i0 = blockIdx.x * kOutputs;
-  WeightRow<kW> rows[1][2];
-  for (uint32_t j = 0; j < 2; j++)
-    rows[0][j].set(tile.expert->w2, tile.expert->w2_scales, i0 + g + 8 * j, a.inter);
-  const unsigned char *x[kTiles] = {}, *x_scales[kTiles] = {};
-  for (uint32_t j = 0; j < kTiles; j++) {
-    if (8 * j + g >= static_cast<uint32_t>(tile.n)) continue;
-    const size_t n = expert_place(a, tile.assignment(8 * j + g), kW == CED_FP8);
-    x[j] = at<const unsigned char>(work.codes) + n * a.inter;
-    x_scales[j] = at<const unsigned char>(work.scales) + n * (a.inter / 32);
-  }
-  if (aligned(tile.expert->w2, bytes16(kW))) {
-    products<kW, 1, kTiles, true>(rows, x, x_scales, a.inter, part);
-  } else {
-    products<kW, 1, kTiles, false>(rows, x, x_scales, a.inter, part);
-  }
-  __syncthreads();
-  for (uint32_t e = threadIdx.x; e < kRows * kOutputs; e += kThreads) {
-    const uint32_t r = e / kOutputs, o = e % kOutputs;
-    if (r >= static_cast<uint32_t>(tile.n)) continue;
-    at<uint16_t>(work.out)[expert_place(a, tile.assignment(r), kW == CED_FP8) * a.dim + i0 + o] =
-        f32_to_bf16(whole<1, kTiles>(part, 0, o, r));
-  }
+  const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
+    const size_t from = expert_place(a, n, kW == CED_FP8);
+    x = at<const unsigned char>(work.codes) + from * a.inter;
+    scales = at<const unsigned char>(work.scales) + from * (a.inter / 32);
+  };
+  const auto result = [&](const Items &items) {
+    for (uint32_t e = threadIdx.x; e < 8 * kTiles * kOutputs; e += kThreads) {
+      const uint32_t r = e / kOutputs, o = e % kOutputs;
+      if (r >= static_cast<uint32_t>(items.tile.n)) continue;
+      const size_t to = expert_place(a, items.tile.assignment(r), kW == CED_FP8);
+      at<uint16_t>(work.out)[to * a.dim + items.i0 + o] = f32_to_bf16(whole_sum<1, kTiles>(part, 0, o, r));
+    }
+  };
+  run_items<Items, kTiles>(a, work, shared, part, source, result);
 }
 
 // A row's experts in ascending id, then the shared one.
@@ -205,11 +235,16 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(ced_expert_gemm_args 
 template <ced_format kW, int kTiles>
 int launch_halves(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tiles,
                   ced_err *err) {
-  const size_t shared = sizeof(float) * kWarps * 4 * kTiles * 4 * 32;
-  const Grid first{dim3(a.inter / kGroup, tiles), kThreads, shared},
-      second{dim3(a.dim / kOutputs, tiles), kThreads};
-  CED_TRY(launch(s, err, "expert_gemm", first, gate_up_kernel<kW, kTiles>, a, work));
-  return launch(s, err, "expert_gemm", second, down_kernel<kW, kTiles>, a, work);
+  const CudaStream &c = cuda_of(s);
+  using First = Ring<kW, 2, 2>;
+  using Second = Ring<kW, 1, 1>;
+  const uint32_t blocks = 2 * static_cast<uint32_t>(c.processors);
+  CED_TRY(launch(s, err, "expert_gemm",
+                 {std::min(blocks, a.inter / kGroup * tiles), First::threads(c), First::shared_bytes(c)},
+                 gate_up_kernel<kW, kTiles>, a, work));
+  return launch(s, err, "expert_gemm",
+                {std::min(blocks, a.dim / kOutputs * tiles), Second::threads(c), Second::shared_bytes(c)},
+                down_kernel<kW, kTiles>, a, work);
 }
 
 // Tiles of 16 rows where there are many; the bits are the same.
@@ -231,8 +266,8 @@ int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err)
   const ExpertWorkspace work = expert_workspace(a);
   const uint32_t routed = a.max_rows * a.top_k;
   if (routed > 0) {
-    // In long steps what an expert has on average.
-    const uint32_t rows = tile_rows(a.max_rows <= 16 ? a.max_rows : std::max(16u, routed / a.experts_count)),
+    // In long steps what an expert has on average; in short ones hardly any has more than 8.
+    const uint32_t rows = tile_rows(a.max_rows <= 16 ? 8 : std::max(16u, routed / a.experts_count)),
                    tiles = std::min(routed, a.experts_count) + routed / rows;
     CED_TRY(launch(s, err, "expert_gemm", {1, kGroupThreads}, group_kernel, a, work, rows));
     CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP4, rows, tiles, err)

@@ -11,16 +11,17 @@
 
 namespace {
 
-// An expert's six tensors in host memory; in stream memory they start at odd bytes, as in a checkpoint.
+// An expert's six tensors in host memory; in stream memory they start at odd bytes, as in a checkpoint, or aligned.
 struct Expert {
   std::vector<uint8_t> tensors[6];
+  uint64_t offset = 1;
 
   ced_expert put(Rig &rig) const {
     uint64_t addr[6];
     for (size_t i = 0; i < 6; i++) {
-      std::vector<uint8_t> bytes(1);
+      std::vector<uint8_t> bytes(offset);
       bytes.insert(bytes.end(), tensors[i].begin(), tensors[i].end());
-      addr[i] = rig.put(bytes) + 1;
+      addr[i] = rig.put(bytes) + offset;
     }
     return {addr[0], addr[1], addr[2], addr[3], addr[4], addr[5]};
   }
@@ -229,6 +230,43 @@ TEST(
       CHECK_BITS(got[1].data(), got[0].data(), got[0].size());
       for (size_t r : {size_t{0}, rows / 2, rows - 1})
         CHECK_BITS(run(rig, rows_of(p, {r})).data(), &got[0][r * p.dim], p.dim);
+    }
+  }
+}
+
+TEST("expert_gemm: aligned weights have the bits of those that start at any byte, in any batch") {
+  const struct {
+    uint32_t dim, inter;
+  } cases[] = {{128, 128}, {640, 384}, {1152, 768}};
+  for (const auto &c : cases) {
+    Problem p;
+    p.dim = c.dim, p.inter = c.inter, p.top_k = 2;
+    const size_t rows = 17;
+    p.x = prng::xb("expert_gemm/x", rows * p.dim, -1);
+    for (int e = 0; e < 4; e++)
+      p.experts.push_back(expert("expert_gemm/" + std::to_string(e), CED_FP4, p.dim, p.inter, 124, 122));
+    p.shared.push_back(expert("expert_gemm/shared", CED_FP8, p.dim, p.inter, 120, 118));
+    for (size_t r = 0; r < rows; r++) {
+      p.idx.push_back(r % 5 == 0 ? 3 : 0), p.idx.push_back(2);  // nobody chooses expert 1
+      p.weights.push_back(0.5f), p.weights.push_back(0.25f + 0.125f * static_cast<float>(r % 3));
+    }
+    Problem aligned = p, mixed = p;
+    for (Expert &e : aligned.experts) e.offset = 0;
+    aligned.shared[0].offset = 0;
+    mixed.experts[2].offset = 0;
+    for (ced_kind kind : fast_bodies("expert_gemm")) {
+      CONTEXT("dim=" << c.dim << " inter=" << c.inter << " kind=" << kind);
+      Rig rig(kind);
+      const auto batch = run(rig, p);
+      CHECK_BITS(run(rig, aligned).data(), batch.data(), batch.size());
+      CHECK_BITS(run(rig, mixed).data(), batch.data(), batch.size());
+      for (size_t n : {1u, 7u, 8u, 9u, 16u}) {
+        CONTEXT("rows=" << n);
+        std::vector<size_t> first;
+        for (size_t r = 0; r < n; r++) first.push_back(r);
+        const auto got = run(rig, rows_of(aligned, first));
+        CHECK_BITS(got.data(), batch.data(), n * p.dim);
+      }
     }
   }
 }

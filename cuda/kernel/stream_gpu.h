@@ -1,0 +1,296 @@
+// stream_gpu.h: the weights of a product of few rows, on their way from memory through a ring in shared memory. The eight
+// warps of a block take the k-steps of 64 in turn (warp w: w, w + 8, ...); a stage of the ring has the next 8 * kSteps
+// steps of 16 * kMatrices weight rows, and their scales. Stages are asked for long before they are used, those of the
+// block's next item too, so that a processor has tens of kilobytes under way.
+//
+// From 9.0 on a ninth warp asks, by a bulk copy for each row of a stage, and mbarriers say what has landed and what is free
+// again. Before that each warp asks by cp.async for what it will read itself, and nobody waits for another warp.
+//
+// An item is a set of weight rows whose products one block computes; blocks take neighbouring items. Items must offer
+//   uint32_t k                       elements of a row, all items alike: a multiple of 128, without scales of 64
+//   uint32_t total()                 items of the grid
+//   bool open(uint32_t item)         goes to an item; false: not through the ring
+//   const unsigned char *row(uint32_t part, uint32_t r)    row r of 16 * kMatrices, at a multiple of 16 bytes; or null
+//   const unsigned char *scales(uint32_t part, uint32_t s) scales of row s (FP4) or of rows 16s..16s+15 (FP8), at a
+//                                                          multiple of 4 bytes; or null
+#pragma once
+#include "kernel/operand_gpu.h"
+
+namespace ced {
+
+// kParts: stages of the same k, one after the other, each with other rows.
+template <ced_format kFormat, uint32_t kMatrices_, uint32_t kParts_>
+struct Ring {
+  static constexpr ced_format kW = kFormat;
+  static constexpr uint32_t kMatrices = kMatrices_, kParts = kParts_, kRows = 16 * kMatrices;
+  static constexpr uint32_t kWarps = 8, kConsumers = 32 * kWarps, kThreads = kConsumers + 32, kStep = 64;
+  static constexpr uint32_t kStepBytes = 4 * bytes16(kW), kRowBytes = kW == CED_BF16 ? 1024 : 512;
+  static constexpr uint32_t kSteps = kRowBytes / (kWarps * kStepBytes), kPiece = kSteps * kWarps * kStep;
+  // The lanes of a warp read 4 rows (FP4) or 2 at once, side by side in the 128 bytes of the banks.
+  static constexpr uint32_t kPitch = kRowBytes + (kW == CED_FP4 ? 32 : kW == CED_FP8 ? 64 : 16);
+  // Scales: words of four, of two steps; a word has the scales of all rows side by side. Without bulk copies two warps
+  // have a copy each.
+  static constexpr uint32_t kScaleRows = kW == CED_FP4 ? kRows : kW == CED_FP8 ? kMatrices : 0;
+  static constexpr uint32_t kScales = kPitch * kRows;  // where they begin
+  __host__ __device__ static constexpr uint32_t stage_bytes(bool bulk) {
+    return (kScales + kScaleRows * 4 * kSteps * (bulk ? kWarps / 2 : kWarps) + 15) / 16 * 16;
+  }
+  // Two blocks on a processor where it has 228 KB; one where it has 100.
+  __host__ __device__ static constexpr uint32_t stages(bool bulk) {
+    return (bulk ? 92 * 1024 : 60 * 1024) / stage_bytes(bulk);
+  }
+  __host__ __device__ static constexpr uint32_t shared_bytes(bool bulk) {
+    return stages(bulk) * (stage_bytes(bulk) + 16);
+  }
+  static dim3 threads(const CudaStream &c) { return dim3(c.capability >= 90 ? kThreads : kConsumers); }
+  static size_t shared_bytes(const CudaStream &c) { return shared_bytes(c.capability >= 90); }
+};
+
+// The first item of a block: it has those up to the next block's.
+__device__ inline uint32_t share(uint32_t total, uint32_t block) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(total) * block / gridDim.x);
+}
+
+// The stages of a block in the order of their use.
+template <class R, class Items>
+struct Cursor {
+  Items items;
+  uint32_t item, end, k0 = 0, part = 0;
+
+  // This block's share of the items.
+  __device__ explicit Cursor(const Items &all) : items(all) {
+    const uint32_t total = items.total();
+    item = share(total, blockIdx.x), end = share(total, blockIdx.x + 1);
+  }
+  __device__ bool more() const { return item < end; }
+  // To the first item from here that comes through the ring.
+  __device__ void seek() {
+    while (item < end && !items.open(item)) item++;
+  }
+  __device__ void step() {
+    if (++part < R::kParts) return;
+    part = 0, k0 += R::kPiece;
+    if (k0 < items.k) return;
+    k0 = 0, item++;
+    seek();
+  }
+};
+
+template <class R, class Items>
+class WeightStream {
+ public:
+  // shared: R::shared_bytes at a multiple of 16. All threads of the block make one; then consumers must be told apart:
+  // threads from R::kConsumers on call produce() and are done.
+  __device__ WeightStream(unsigned char *shared, const Items &items) : shared_(shared), ahead_(items) {
+    if (ptx::has_bulk()) {
+#if CED_ARCH >= 900
+      constexpr uint32_t kArrivals = R::kScaleRows > 0 ? 33 : 1;
+      if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < kBulkStages; i++)
+          ptx::mbarrier_init(full(i), kArrivals), ptx::mbarrier_init(empty(i), R::kWarps);
+        ptx::mbarrier_visible();
+      }
+      __syncthreads();
+#endif
+    } else {
+      ahead_.seek();
+      for (uint32_t i = 0; i + 1 < kCopyStages; i++) ask();
+    }
+  }
+
+  // The ninth warp: everything that the block will use, as fast as stages become free.
+  __device__ void produce() {
+#if CED_ARCH >= 900
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t slot = 0, parity = 1;  // a wait for the phase before the first ends at once
+    for (ahead_.seek(); ahead_.more(); ahead_.step()) {
+      const Items &items = ahead_.items;
+      const uint32_t k0 = ahead_.k0, n = items.k - k0 < R::kPiece ? items.k - k0 : R::kPiece,
+                     bytes = n / 16 * bytes16(R::kW);
+      const unsigned char *row = lane < R::kRows ? items.row(ahead_.part, lane) : nullptr;
+      const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, row != nullptr)));
+      unsigned char *stage = shared_ + slot * R::stage_bytes(true);
+      ptx::mbarrier_wait(empty(slot), parity);
+      if (lane == 0) ptx::mbarrier_arrive_expect(full(slot), rows * bytes);
+      if (row != nullptr)
+        ptx::bulk_load(stage + lane * R::kPitch, row + k0 / 16 * bytes16(R::kW), bytes, full(slot));
+      if constexpr (R::kScaleRows > 0) {
+        constexpr uint32_t kWords = R::kPiece / 128;
+        CED_UNROLL
+        for (uint32_t i = lane; i < R::kScaleRows * kWords; i += 32) {
+          const uint32_t s = i / kWords, word = i % kWords;
+          const unsigned char *p = items.scales(ahead_.part, s);
+          if (p != nullptr && 128 * word < n)
+            ptx::cp_async4(stage + R::kScales + 4 * (word * R::kScaleRows + s), p + k0 / 32 + 4 * word);
+        }
+        ptx::cp_async_arrive(full(slot));
+      }
+      if (++slot == kBulkStages) slot = 0, parity ^= 1;
+    }
+#endif
+  }
+
+  // The consumers: the next stage, once it is there. done() gives it back.
+  __device__ const unsigned char *next() {
+    if (ptx::has_bulk()) {
+#if CED_ARCH >= 900
+      ptx::mbarrier_wait(full(slot_), parity_);
+      return shared_ + slot_ * R::stage_bytes(true);
+#endif
+    }
+    ptx::cp_async_wait<static_cast<int>(kCopyStages) - 2>();
+    __syncwarp();  // what the other lanes brought, and nobody reads the stage before this one any more
+    ask();
+    return shared_ + slot_ * R::stage_bytes(false);
+  }
+  __device__ void done() {
+    if (ptx::has_bulk()) {
+#if CED_ARCH >= 900
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(slot_));
+#endif
+      if (++slot_ == kBulkStages) slot_ = 0, parity_ ^= 1;
+    } else if (++slot_ == kCopyStages) {
+      slot_ = 0;
+    }
+  }
+
+  // Row r of a stage as this lane's operand of the warp's i-th step there.
+  __device__ static Words words(const unsigned char *stage, uint32_t r, uint32_t i) {
+    const uint32_t step = threadIdx.x / 32 + R::kWarps * i, t = threadIdx.x % 4;
+    const unsigned char *p = stage + r * R::kPitch + step * R::kStepBytes + t * bytes16(R::kW);
+    Raw<R::kW> raw;
+    if constexpr (R::kW == CED_FP4) {
+      const uint2 v = *reinterpret_cast<const uint2 *>(p);
+      raw.word[0] = v.x, raw.word[1] = v.y;
+    } else {
+      CED_UNROLL
+      for (uint32_t j = 0; j < bytes16(R::kW) / 16; j++) {
+        const uint4 v = load16(p + 16 * j);
+        raw.word[4 * j] = v.x, raw.word[4 * j + 1] = v.y, raw.word[4 * j + 2] = v.z,
+                     raw.word[4 * j + 3] = v.w;
+      }
+    }
+    uint8_t scale = 127;
+    if constexpr (R::kScaleRows > 0) {
+      const uint32_t word = ptx::has_bulk() ? step / 2 : step, s = R::kW == CED_FP4 ? r : r / 16;
+      scale = stage[R::kScales + 4 * (word * R::kScaleRows + s) + step % 2 * 2 + t / 2];
+    }
+    return expand(raw, scale);
+  }
+
+ private:
+  static constexpr uint32_t kBulkStages = R::stages(true), kCopyStages = R::stages(false);
+
+  __device__ uint64_t *full(uint32_t slot) const {
+    return reinterpret_cast<uint64_t *>(shared_ + kBulkStages * R::stage_bytes(true)) + 2 * slot;
+  }
+  __device__ uint64_t *empty(uint32_t slot) const { return full(slot) + 1; }
+
+  // A warp's part of the stage after those under way; at the end nothing, which is counted all the same.
+  __device__ void ask() {
+    if (ahead_.more()) {
+      const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+      unsigned char *stage = shared_ + ahead_slot_ * R::stage_bytes(false);
+      CED_UNROLL
+      for (uint32_t i = 0; i < R::kSteps; i++) {
+        const uint32_t step = warp + R::kWarps * i, k = ahead_.k0 + R::kStep * step;
+        if (k >= ahead_.items.k) continue;
+        constexpr uint32_t kPieces = R::kStepBytes / 16;
+        CED_UNROLL
+        for (uint32_t j = 0; j < R::kRows * kPieces / 32; j++) {
+          const uint32_t r = (lane + 32 * j) / kPieces, piece = lane % kPieces;
+          const unsigned char *p = ahead_.items.row(ahead_.part, r);
+          if (p != nullptr)
+            ptx::cp_async16(stage + r * R::kPitch + step * R::kStepBytes + 16 * piece,
+                            p + k / 16 * bytes16(R::kW) + 16 * piece);
+        }
+        if constexpr (R::kScaleRows > 0) {
+          const unsigned char *p = lane < R::kScaleRows ? ahead_.items.scales(ahead_.part, lane) : nullptr;
+          if (p != nullptr)
+            ptx::cp_async4(stage + R::kScales + 4 * (step * R::kScaleRows + lane), p + k / 128 * 4);
+        }
+      }
+      ahead_.step();
+    }
+    ptx::cp_async_commit();
+    if (++ahead_slot_ == kCopyStages) ahead_slot_ = 0;
+  }
+
+  unsigned char *shared_;
+  Cursor<R, Items> ahead_;
+  uint32_t slot_ = 0, parity_ = 0, ahead_slot_ = 0;
+};
+
+// This lane's row of each tile of eight rows of x, and its operands of the steps of a stage, which are read a stage
+// before their use. Null: zeros.
+template <class R, ced_format kX, int kTiles>
+struct Activations {
+  const unsigned char *x[kTiles] = {}, *scales[kTiles] = {};
+  Raw<kX> raw[kTiles][R::kSteps] = {};
+  uint8_t scale[kTiles][R::kSteps] = {};
+
+  __device__ void load(uint32_t k_first, uint32_t k) {
+    CED_UNROLL
+    for (int j = 0; j < kTiles; j++) CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) {
+      const uint32_t k0 = k_first + R::kStep * (threadIdx.x / 32 + R::kWarps * i) + 16 * (threadIdx.x % 4);
+      raw[j][i].template load<true, false>(x[j], k0, x[j] != nullptr ? k : 0);
+      scale[j][i] = kX == CED_FP8 && x[j] != nullptr && k0 < k ? scales[j][k0 / 32] : 127;
+    }
+  }
+};
+
+// The consumers' sums of an item, d[part * kMatrices + matrix][tile]. x holds the first stage's operands, afterwards
+// again.
+template <class R, ced_format kX, int kTiles, class Items>
+__device__ void stream_products(WeightStream<R, Items> &weights, Activations<R, kX, kTiles> &x, uint32_t k,
+                                float (&d)[R::kParts * R::kMatrices][kTiles][4]) {
+  const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
+  for (uint32_t k0 = 0; k0 < k; k0 += R::kPiece) {
+    Words operand[R::kSteps][kTiles];
+    CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) CED_UNROLL
+    for (int j = 0; j < kTiles; j++) operand[i][j] = expand(x.raw[j][i], x.scale[j][i]);
+    x.load(k - k0 > R::kPiece ? k0 + R::kPiece : 0, k);
+    CED_UNROLL
+    for (uint32_t part = 0; part < R::kParts; part++) {
+      const unsigned char *stage = weights.next();
+      CED_UNROLL
+      for (uint32_t i = 0; i < R::kSteps; i++) {
+        if (k0 + R::kStep * (warp + R::kWarps * i) >= k) continue;
+        CED_UNROLL
+        for (uint32_t m = 0; m < R::kMatrices; m++) {
+          const Words low = weights.words(stage, 16 * m + g, i),
+                      high = weights.words(stage, 16 * m + g + 8, i);
+          CED_UNROLL
+          for (int j = 0; j < kTiles; j++)
+            mma_step64(d[part * R::kMatrices + m][j], low, high, operand[i][j]);
+        }
+      }
+      weights.done();
+    }
+  }
+}
+
+// The warps' sums meet in part [8 warps][kMatrices][kTiles][4][32].
+template <int kMatrices, int kTiles>
+__device__ void put_sums(float *part, const float (&d)[kMatrices][kTiles][4]) {
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  CED_UNROLL
+  for (uint32_t m = 0; m < kMatrices; m++) CED_UNROLL
+  for (uint32_t j = 0; j < kTiles; j++) CED_UNROLL
+  for (uint32_t i = 0; i < 4; i++)
+    part[(((warp * kMatrices + m) * kTiles + j) * 4 + i) * 32 + lane] = d[m][j][i];
+}
+// Output o of 16 for row r of 8 * kTiles of matrix m: the warps in ascending order.
+template <int kMatrices, int kTiles>
+__device__ float whole_sum(const float *part, uint32_t m, uint32_t o, uint32_t r) {
+  const uint32_t lane = o % 8 * 4 + r % 8 / 2, i = o / 8 * 2 + r % 2;
+  float sum = 0;
+  CED_UNROLL
+  for (uint32_t w = 0; w < 8; w++) sum += part[(((w * kMatrices + m) * kTiles + r / 8) * 4 + i) * 32 + lane];
+  return sum;
+}
+
+}  // namespace ced

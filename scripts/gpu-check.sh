@@ -123,7 +123,7 @@ total=${GPU_CHECK_SECONDS:-$((quick ? 180 : 480))}
 bench_time=$((total * 3 / 8)) # what the last part is left
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-rm -f "$out"/*.log "$out"/report.* "$out"/bench.jsonl "$out"/*.safetensors
+rm -f "$out"/{kernels,models,variants,sanitizer,bench}-*.log "$out"/{device.log,report.json,report.md,bench.jsonl}
 touch "$out/bench.jsonl"
 export CED_TEST_BODIES=cuda CED_TESTDATA=$data CEDRUN_CACHE_DIR=$out/cache CEDRUN_CONFIG=
 begun=$(date -u +%Y-%m-%dT%H:%M:%SZ)
@@ -255,20 +255,23 @@ check_variants() {
 }
 
 check_sanitizer() {
-  local tool program
-  program=$(command -v compute-sanitizer || find /usr/local/cuda*/bin -name compute-sanitizer 2>/dev/null | head -n 1 || true)
-  if [ "$simulated" = 1 ] || [ -z "$program" ]; then
+  local tool tools=(memcheck synccheck racecheck) program=${GPU_CHECK_SANITIZER-} flags=(--error-exitcode 9 --report-api-errors no)
+  if [ -z "$program" ] && [ "$simulated" = 0 ]; then
+    program=$(command -v compute-sanitizer || find /usr/local/cuda*/bin -name compute-sanitizer 2>/dev/null | head -n 1 || true)
+  fi
+  if [ -z "$program" ]; then
     row sanitizer compute-sanitizer skipped "there is none" 0
     return
   fi
-  if ! timeout 60 "$program" --tool memcheck "$ced_bench" --device >"$out/sanitizer.log" 2>&1; then
-    row sanitizer compute-sanitizer skipped "it does not work here: $(last_words "$out/sanitizer.log")" 0
+  if ! timeout 60 "$program" --tool memcheck "${flags[@]}" "$ced_bench" --device >"$out/sanitizer-try.log" 2>&1; then
+    row sanitizer compute-sanitizer skipped "it does not work here: $(last_words "$out/sanitizer-try.log")" 0
     return
   fi
-  for tool in memcheck synccheck racecheck; do
-    run sanitizer "$tool" 60 "$program" --tool "$tool" --error-exitcode 9 --report-api-errors no "$ced_bench" --tiny --quick || true
+  [ "$quick" = 0 ] || tools=(memcheck)
+  for tool in "${tools[@]}"; do
+    run sanitizer "$tool" 60 "$program" --tool "$tool" "${flags[@]}" "$ced_bench" --tiny --quick || true
   done
-  run sanitizer "memcheck, odd shapes" 60 "$program" --tool memcheck --error-exitcode 9 --report-api-errors no \
+  [ "$quick" = 1 ] || run sanitizer "memcheck, odd shapes" 60 "$program" --tool memcheck "${flags[@]}" \
     "$ced_test" "norm_quant: " "row_gather: " "kv_append: " "csa2_compress: " || true
 }
 

@@ -56,6 +56,20 @@ GPU_CHECK_BIN=$work/bin GPU_CHECK_SECONDS=6 expect 1 "norm_quant .*timed out" $s
 report "$work/bad" '[x["result"] for x in r["results"]][:5] == ["passed", "failed", "passed", "timed out", "not run"]'
 report "$work/bad" 'r["results"][1]["detail"] == "status 3: a \"quoted\" word"'
 
+echo "compute-sanitizer: one that finds a race, and one that does not work"
+cat >"$work/finds" <<'END'
+#!/bin/sh
+[ "$1 $3 $4 $5 $6" = "--tool --error-exitcode 9 --report-api-errors no" ] || exit 2
+tool=$2
+shift 6
+"$@" && echo "ERROR SUMMARY: 0 errors" && [ "$tool" != racecheck ] || exit 9
+END
+printf '#!/bin/sh\necho "the debugger is off limits" && exit 1\n' >"$work/fails"
+chmod +x "$work/finds" "$work/fails"
+GPU_CHECK_SANITIZER=$work/finds expect 1 "^1 of 4 rows failed" $script --simulated --only sanitizer --out "$work/sanitizer"
+report "$work/sanitizer" '[x["result"] for x in r["results"]] == ["passed", "passed", "failed", "passed"]'
+GPU_CHECK_SANITIZER=$work/fails expect 0 "skipped .*does not work here: the debugger is off" $script --simulated --only sanitizer --out "$work/off"
+
 echo "a device that fails"
 CED_SIM_FAULT=40 expect 1 "all kernels .*failed .*illegal" $script --simulated --only bench --out "$work/fault"
 report "$work/fault" 'r["failures"] == 1 and "error" in r["benchmarks"][-1]'

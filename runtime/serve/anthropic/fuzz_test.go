@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"cedrun/runtime/engine"
 	"cedrun/runtime/sample"
 	"cedrun/runtime/serve/job"
 	"cedrun/runtime/serve/metrics"
@@ -29,8 +30,13 @@ func api(t testing.TB, strict bool) *API {
 		t.Fatal(err)
 	}
 	m := &job.Model{Names: []string{"m"}, Tokenizer: tok, BOS: 0, EOS: 1, Context: 1 << 20, Sampling: sample.Default(), Cache: job.CacheOff, Scoring: true}
-	return &API{Runner: job.NewRunner(m, nil, job.Limits{Slots: 1}, &metrics.Set{}, zerolog.Nop()), Strict: strict}
+	return &API{Runner: job.NewRunner(m, idle{}, job.Limits{Slots: 1}, &metrics.Set{}, zerolog.Nop()), Strict: strict}
 }
+
+// idle is an engine that is asked nothing.
+type idle struct{ job.Engine }
+
+func (idle) Load() engine.Load { return engine.Load{} }
 
 // Whatever a client sends, it is decoded or refused with a sentence; nothing panics, and every token is the model's.
 func FuzzRequests(f *testing.F) {

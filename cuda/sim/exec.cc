@@ -316,7 +316,7 @@ void start_block(Block *b, unsigned number) {
   if (n % kWarp != 0) b->warps[n / kWarp].exited = ~0u << (n % kWarp);
   for (Barrier &bar : b->barriers) bar.arrived = 0, bar.votes[0] = bar.votes[1] = 0;
   b->dynamic = new_piece(l.shared_bytes);
-  if (kTsan && options().seed > 1)
+  if (kTsan)  // a word's writers in two blocks must be two of TSan's threads
     for (size_t i = n; i > 1; i--)
       std::swap(b->stacks[i - 1], b->stacks[gang->dice.below(static_cast<uint32_t>(i))]);
   for (size_t i = 0; i < n; i++) {
@@ -389,6 +389,8 @@ void run_gang(const Launch &launch, int device, const std::vector<unsigned> &num
   release(&g.host);
   {
     const Hidden hidden;
+    const size_t threads = numbers.size() * launch.block.x * launch.block.y * launch.block.z;
+    g.ready.reserve(threads), g.turn.reserve(threads);  // threads of the device must not be seen to grow them
     for (unsigned n : numbers) {
       g.blocks.push_back(take_block());
       start_block(g.blocks.back(), n);

@@ -42,6 +42,18 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 	return kind, nil
 }
 
+// hostBackend is backend for commands that measure: they do so on the CPU only, which auto means there.
+func (con *console) hostBackend(c *cli.Context, onDevice error) (ced.Kind, error) {
+	if c.String("backend") == "auto" {
+		return ced.CPU, nil
+	}
+	kind, err := con.backend(c)
+	if err == nil && kind == ced.CUDA {
+		return 0, onDevice
+	}
+	return kind, err
+}
+
 func (con *console) kind(name string, device int) (ced.Kind, error) {
 	switch name {
 	case "cpu":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -103,13 +104,15 @@ func (con *console) printBench(c *cli.Context, r *bench.Report) error {
 	return r.Print(con.out, c.Bool("kernels"))
 }
 
+var errBenchDevice = errors.New("backend cuda: the limits that bench compares with are the CPU's: use --backend cpu; scripts/gpu-check.sh measures a GPU")
+
 func (con *console) benchOptions(c *cli.Context) (o bench.Options, err error) {
 	o = bench.Options{Repeat: c.Int("repeat"), Steps: c.Int("steps"), Seed: c.Uint64("seed")}
 	if c.Bool("json") && c.Bool("csv") {
 		return o, fmt.Errorf("--json and --csv: choose one")
 	}
 	o.Setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Chunk: c.Int("chunk"), NoMap: c.Bool("no-map")}
-	if o.Setup.Backend, err = con.backend(c); err != nil {
+	if o.Setup.Backend, err = con.hostBackend(c, errBenchDevice); err != nil {
 		return o, err
 	}
 	o.Setup.Device, o.Setup.ExpertBytes = con.device, int(con.expertMemory)

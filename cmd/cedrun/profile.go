@@ -93,12 +93,9 @@ func (con *console) profile(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kind, err := con.backend(c)
+	kind, err := con.hostBackend(c, profile.ErrDevice)
 	if err != nil {
 		return err
-	}
-	if kind == ced.CUDA {
-		return profile.ErrDevice
 	}
 	f, err := con.openFiles(c)
 	if err != nil {

@@ -125,8 +125,9 @@ func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, 
 
 func fixedOn(c *config.Config, w Weights, s Setup, dev Device, workspace int64) *OnDevice {
 	b := CountBuffers(c, s, 0)
+	tables := int64(c.Layers) * (int64(c.Experts)*48 + int64(s.rows()*c.ExpertsPerToken*4)) // of experts, and routers' choices
 	return &OnDevice{
-		Device: dev, Weights: pieces(w.Always() + w.Embedding), KV: b.KV, Windows: b.Windows, Step: stepBytes(c, s) + workspace,
+		Device: dev, Weights: pieces(w.Always() + w.Embedding), KV: b.KV, Windows: b.Windows, Step: stepBytes(c, s) + workspace + tables,
 		Streams: streamBytes, Reserve: reserve(dev.Total), KVTokens: s.KVTokens,
 	}
 }

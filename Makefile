@@ -49,7 +49,7 @@ test-sim: require
 	for s in $(SEEDS); do echo "seed $$s"; CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim/ced_test $(TESTS) || exit 1; done
 # The program's way to a device, there: residency of experts, and a mini checkpoint whole. Minutes, by hand.
 test-sim-go: sim
-	go test -tags sim -run Residency ./runtime/model
+	go test -tags sim -run 'Residency|Captur|Stale|ATrace' ./runtime/model
 	CED_SIM_SEED=0 go test -tags sim -run 'Residency.*/half$$' ./runtime/model # copies as late as may be
 	go test -tags sim -run 'Experts|Device|Step' ./runtime/engine
 	go test -tags sim -run 'Device|Auto|AServer' ./cmd/cedrun

@@ -166,6 +166,7 @@ func (r *run) model(stale bool) (*model.Model, error) {
 	longest := r.g.longest()
 	return model.New(r.Stream, r.Checkpoint, r.Config, r.Rows, model.Options{
 		Slots: 3, Context: kv.PagesFor(longest+extra) * kv.PageTokens, StepRows: max(2*len(r.ids)+8, longest), DraftRows: r.Config.Draft.BlockSize, StaleIndexKeys: stale,
+		Graphs: true, // of a device: what conforms is what runs
 	})
 }
 

@@ -58,10 +58,9 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	return m.ws.logits, n, nil
 }
 
-// start begins a step of spans. Its buffers are where those of every step are when it begins.
+// start begins a step of spans.
 func (p *pass) start(spans []Span) {
 	p.begin(spans)
-	p.ws.order()
 	p.hasSel, p.hasCand, p.uploaded = false, false, false
 }
 

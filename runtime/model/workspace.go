@@ -43,13 +43,6 @@ type engramRows struct {
 	staged, stagedScl ced.Addr // rows read by the host when the table is not mapped
 }
 
-// order gives the double buffers the names that they had at first: kernels of a captured step know their addresses only.
-func (w *workspace) order() {
-	for _, b := range []struct{ a, alt *ced.Addr }{{&w.h, &w.hAlt}, {&w.x, &w.xAlt}, {&w.sel, &w.selAlt}, {&w.cand, &w.candAlt}} {
-		*b.a, *b.alt = min(*b.a, *b.alt), max(*b.a, *b.alt)
-	}
-}
-
 func (w *workspace) allocate(m *Model) error {
 	c, o := m.cfg, m.opt
 	r, d, hc := o.StepRows, c.HiddenSize, c.HCMult

@@ -35,15 +35,22 @@ struct Ring {
   __host__ __device__ static constexpr uint32_t stage_bytes(bool bulk) {
     return (kScales + kScaleRows * 4 * kSteps * (bulk ? kWarps / 2 : kWarps) + 15) / 16 * 16;
   }
-  // Two blocks on a processor where it has 228 KB; one where it has 100.
-  __host__ __device__ static constexpr uint32_t stages(bool bulk) {
-    return (bulk ? 92 * 1024 : 60 * 1024) / stage_bytes(bulk);
-  }
-  __host__ __device__ static constexpr uint32_t shared_bytes(bool bulk) {
-    return stages(bulk) * (stage_bytes(bulk) + 16);
-  }
-  static dim3 threads(const CudaStream &c) { return dim3(c.capability >= 90 ? kThreads : kConsumers); }
-  static size_t shared_bytes(const CudaStream &c) { return shared_bytes(c.capability >= 90); }
+  static constexpr uint32_t kSmall = 60 * 1024, kCopyStages = kSmall / stage_bytes(false);
+};
+
+// The shape of a block for a device. Two blocks on a processor that has 228 KB, one where it has 100.
+template <class R>
+struct RingShape {
+  bool bulk;
+  uint32_t stages, threads;
+  size_t shared_bytes;
+
+  explicit RingShape(const CudaStream &c)
+      : bulk(c.capability >= 90),
+        stages(bulk ? (c.shared_bytes > 128 * 1024 ? 92 * 1024 : R::kSmall) / R::stage_bytes(true)
+                    : R::kCopyStages),
+        threads(bulk ? R::kThreads : R::kConsumers),
+        shared_bytes(stages * (R::stage_bytes(bulk) + 16)) {}
 };
 
 // The first item of a block: it has those up to the next block's.
@@ -79,22 +86,23 @@ struct Cursor {
 template <class R, class Items>
 class WeightStream {
  public:
-  // shared: R::shared_bytes at a multiple of 16. All threads of the block make one; then consumers must be told apart:
-  // threads from R::kConsumers on call produce() and are done.
-  __device__ WeightStream(unsigned char *shared, const Items &items) : shared_(shared), ahead_(items) {
+  // shared: a RingShape's at a multiple of 16, stages: its stages. All threads of the block make one; then those from
+  // R::kConsumers on call produce() and are done.
+  __device__ WeightStream(unsigned char *shared, uint32_t stages, const Items &items)
+      : shared_(shared), stages_(stages), ahead_(items) {
     if (ptx::has_bulk()) {
 #if CED_ARCH >= 900
       constexpr uint32_t kArrivals = R::kScaleRows > 0 ? 33 : 1;
       if (threadIdx.x == 0) {
-        for (uint32_t i = 0; i < kBulkStages; i++)
+        for (uint32_t i = 0; i < stages_; i++)
           ptx::mbarrier_init(full(i), kArrivals), ptx::mbarrier_init(empty(i), R::kWarps);
         ptx::mbarrier_visible();
       }
       __syncthreads();
 #endif
-    } else {
+    } else if (threadIdx.x < R::kConsumers) {
       ahead_.seek();
-      for (uint32_t i = 0; i + 1 < kCopyStages; i++) ask();
+      for (uint32_t i = 0; i + 1 < R::kCopyStages; i++) ask();
     }
   }
 
@@ -125,7 +133,7 @@ class WeightStream {
         }
         ptx::cp_async_arrive(full(slot));
       }
-      if (++slot == kBulkStages) slot = 0, parity ^= 1;
+      if (++slot == stages_) slot = 0, parity ^= 1;
     }
 #endif
   }
@@ -138,7 +146,7 @@ class WeightStream {
       return shared_ + slot_ * R::stage_bytes(true);
 #endif
     }
-    ptx::cp_async_wait<static_cast<int>(kCopyStages) - 2>();
+    ptx::cp_async_wait<static_cast<int>(R::kCopyStages) - 2>();
     __syncwarp();  // what the other lanes brought, and nobody reads the stage before this one any more
     ask();
     return shared_ + slot_ * R::stage_bytes(false);
@@ -149,8 +157,8 @@ class WeightStream {
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(slot_));
 #endif
-      if (++slot_ == kBulkStages) slot_ = 0, parity_ ^= 1;
-    } else if (++slot_ == kCopyStages) {
+      if (++slot_ == stages_) slot_ = 0, parity_ ^= 1;
+    } else if (++slot_ == R::kCopyStages) {
       slot_ = 0;
     }
   }
@@ -180,10 +188,8 @@ class WeightStream {
   }
 
  private:
-  static constexpr uint32_t kBulkStages = R::stages(true), kCopyStages = R::stages(false);
-
   __device__ uint64_t *full(uint32_t slot) const {
-    return reinterpret_cast<uint64_t *>(shared_ + kBulkStages * R::stage_bytes(true)) + 2 * slot;
+    return reinterpret_cast<uint64_t *>(shared_ + stages_ * R::stage_bytes(true)) + 2 * slot;
   }
   __device__ uint64_t *empty(uint32_t slot) const { return full(slot) + 1; }
 
@@ -214,10 +220,11 @@ class WeightStream {
       ahead_.step();
     }
     ptx::cp_async_commit();
-    if (++ahead_slot_ == kCopyStages) ahead_slot_ = 0;
+    if (++ahead_slot_ == R::kCopyStages) ahead_slot_ = 0;
   }
 
   unsigned char *shared_;
+  uint32_t stages_;
   Cursor<R, Items> ahead_;
   uint32_t slot_ = 0, parity_ = 0, ahead_slot_ = 0;
 };

@@ -46,14 +46,14 @@ struct DenseItems {
 // sums depends on k only, so a row has the same bits in every batch.
 template <ced_format kX, ced_format kW, int kTiles>
 __global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, kTiles == 1 ? 2 : 1)
-    dense_gemm_stream(ced_dense_gemm_args a) {
+    dense_gemm_stream(ced_dense_gemm_args a, uint32_t stages) {
   using R = Ring<kW, 1, 1>;
   DYN_SMEM(unsigned char, shared);
   SHARED(float, part, kWarps *kTiles * 4 * 32);
   const uint32_t count = static_cast<uint32_t>(row_count(a.rows)), g = threadIdx.x % 32 / 4;
   DenseItems<kW> items(a, count, 8 * kTiles);
   if (share(items.total(), blockIdx.x) == share(items.total(), blockIdx.x + 1)) return;
-  WeightStream<R, DenseItems<kW>> weights(shared, items);
+  WeightStream<R, DenseItems<kW>> weights(shared, stages, items);
   if (threadIdx.x >= R::kConsumers) return weights.produce();
 
   Activations<R, kX, kTiles> x;
@@ -165,11 +165,11 @@ int launch_tiles(ced_stream *s, const ced_dense_gemm_args &a, ced_err *err) {
     if (!ring)
       return launch(s, err, "dense_gemm", {dim3(items, row_tiles), kThreads},
                     dense_gemm_kernel<kX, kW, kTiles, false>, a);
-    using R = Ring<kW, 1, 1>;
     const CudaStream &c = cuda_of(s);
+    const RingShape<Ring<kW, 1, 1>> shape(c);
     const uint32_t blocks = std::min(items * row_tiles, 2 * static_cast<uint32_t>(c.processors));
-    return launch(s, err, "dense_gemm", {blocks, R::threads(c), R::shared_bytes(c)},
-                  dense_gemm_stream<kX, kW, kTiles>, a);
+    return launch(s, err, "dense_gemm", {blocks, shape.threads, shape.shared_bytes},
+                  dense_gemm_stream<kX, kW, kTiles>, a, shape.stages);
   }
 }
 

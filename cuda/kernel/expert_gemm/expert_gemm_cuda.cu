@@ -119,14 +119,14 @@ __device__ void direct_products(const Items &items, const X &x,
 // All items of a block. source(tile, i, x, scales): row i of a tile and its scales. result(items): the sums of an item
 // are there.
 template <class Items, int kTiles, class Source, class Result>
-__device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &work, unsigned char *shared,
-                          float *part, const Source &source, const Result &result) {
+__device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t stages,
+                          unsigned char *shared, float *part, const Source &source, const Result &result) {
   using R = typename Items::R;
   Items items(a, work, 8 * kTiles);
   const uint32_t total = items.total(), end = share(total, blockIdx.x + 1);
   uint32_t item = share(total, blockIdx.x);
   if (item == end) return;
-  WeightStream<R, Items> weights(shared, items);
+  WeightStream<R, Items> weights(shared, stages, items);
   if (threadIdx.x >= R::kConsumers) return weights.produce();
   Activations<R, CED_FP8, kTiles> x;
   for (int32_t number = -1; item < end; item++) {
@@ -157,7 +157,7 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
 // The first half of an expert: gate and up, the activation, and its quantisation.
 template <ced_format kW, int kTiles>
 __global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, kTiles == 1 ? 2 : 1)
-    gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
+    gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
   using Items = ExpertItems<kW, false>;
   DYN_SMEM(unsigned char, shared);
   SHARED(float, part, kWarps * 4 * kTiles * 4 * 32);
@@ -176,13 +176,13 @@ __global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, kTiles == 1 ? 2 : 1)
       store_activation(a, work, expert_place(a, n, kW == CED_FP8), items.i0, v);
     }
   };
-  run_items<Items, kTiles>(a, work, shared, part, source, result);
+  run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
 }
 
 // The second half: the result, rounded.
 template <ced_format kW, int kTiles>
 __global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, kTiles == 1 ? 2 : 1)
-    down_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
+    down_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
   using Items = ExpertItems<kW, true>;
   DYN_SMEM(unsigned char, shared);
   SHARED(float, part, kWarps *kTiles * 4 * 32);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, kTiles == 1 ? 2 : 1)
       at<uint16_t>(work.out)[to * a.dim + items.i0 + o] = f32_to_bf16(whole_sum<1, kTiles>(part, 0, o, r));
     }
   };
-  run_items<Items, kTiles>(a, work, shared, part, source, result);
+  run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
 }
 
 // A row's experts in ascending id, then the shared one.
@@ -236,15 +236,15 @@ template <ced_format kW, int kTiles>
 int launch_halves(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tiles,
                   ced_err *err) {
   const CudaStream &c = cuda_of(s);
-  using First = Ring<kW, 2, 2>;
-  using Second = Ring<kW, 1, 1>;
   const uint32_t blocks = 2 * static_cast<uint32_t>(c.processors);
+  const RingShape<Ring<kW, 2, 2>> first(c);
+  const RingShape<Ring<kW, 1, 1>> second(c);
   CED_TRY(launch(s, err, "expert_gemm",
-                 {std::min(blocks, a.inter / kGroup * tiles), First::threads(c), First::shared_bytes(c)},
-                 gate_up_kernel<kW, kTiles>, a, work));
+                 {std::min(blocks, a.inter / kGroup * tiles), first.threads, first.shared_bytes},
+                 gate_up_kernel<kW, kTiles>, a, work, first.stages));
   return launch(s, err, "expert_gemm",
-                {std::min(blocks, a.dim / kOutputs * tiles), Second::threads(c), Second::shared_bytes(c)},
-                down_kernel<kW, kTiles>, a, work);
+                {std::min(blocks, a.dim / kOutputs * tiles), second.threads, second.shared_bytes},
+                down_kernel<kW, kTiles>, a, work, second.stages);
 }
 
 // Tiles of 16 rows where there are many; the bits are the same.

@@ -16,11 +16,12 @@ struct Words {
   uint32_t w[8];
 };
 
-// Multiplied by 2^(code - 127 + shift), exactly where BF16 reaches.
-__device__ inline void scale_pairs(Words &o, uint8_t code, uint32_t shift) {
+// Multiplied by 2^(code - 127 + shift), exactly where BF16 reaches. kPlain: the code is below 128, so one product does.
+template <bool kPlain>
+__device__ void scale_pairs(Words &o, uint8_t code, uint32_t shift) {
   const uint32_t field = code + shift;
   uint32_t times = field * 0x00800080u, rest = 0;
-  if (field > 254) {
+  if (!kPlain && field > 254) {
     times = code == 255 ? 0x7FC07FC0u : 254 * 0x00800080u;
     rest = code == 255 ? 0 : (field - 127) * 0x00800080u;
   }
@@ -64,7 +65,8 @@ struct Raw {
   }
 };
 
-__device__ inline Words expand(const Raw<CED_BF16> &r, uint8_t) {
+template <bool kPlain = false>
+__device__ Words expand(const Raw<CED_BF16> &r, uint8_t) {
   Words o;
   CED_UNROLL
   for (int s = 0; s < 4; s++) {
@@ -75,7 +77,8 @@ __device__ inline Words expand(const Raw<CED_BF16> &r, uint8_t) {
 }
 
 // e4m3: moved to BF16's place a code is its value times 2^-120.
-__device__ inline Words expand(const Raw<CED_FP8> &r, uint8_t scale) {
+template <bool kPlain = false>
+__device__ Words expand(const Raw<CED_FP8> &r, uint8_t scale) {
   Words o;
   uint32_t nan = 0;
   CED_UNROLL
@@ -85,7 +88,7 @@ __device__ inline Words expand(const Raw<CED_FP8> &r, uint8_t scale) {
     o.w[2 * s + 1] = (u & 0x80008000u) | (u >> 4 & 0x07F007F0u);
     nan |= (u & 0x7F7F7F7Fu) + 0x01010101u;
   }
-  scale_pairs(o, scale, 120);
+  scale_pairs<kPlain>(o, scale, 120);
   if ((nan & 0x80808080u) != 0) {
     CED_UNROLL
     for (int i = 0; i < 16; i++)
@@ -96,7 +99,8 @@ __device__ inline Words expand(const Raw<CED_FP8> &r, uint8_t scale) {
 }
 
 // e2m1: moved to BF16's place a code is its value times 2^-126.
-__device__ inline Words expand(const Raw<CED_FP4> &r, uint8_t scale) {
+template <bool kPlain = false>
+__device__ Words expand(const Raw<CED_FP4> &r, uint8_t scale) {
   Words o;
   CED_UNROLL
   for (int s = 0; s < 4; s++) {
@@ -104,7 +108,7 @@ __device__ inline Words expand(const Raw<CED_FP4> &r, uint8_t scale) {
     o.w[2 * s] = (u << 4 & 0x80008000u) | (u << 6 & 0x01C001C0u);
     o.w[2 * s + 1] = (u & 0x80008000u) | (u << 2 & 0x01C001C0u);
   }
-  scale_pairs(o, scale, 126);
+  scale_pairs<kPlain>(o, scale, 126);
   return o;
 }
 

@@ -163,7 +163,18 @@ class WeightStream {
     }
   }
 
+  // Whether all scales of the warp's i-th step in a stage are at most 1: then one product scales a pair.
+  __device__ static bool plain(const unsigned char *stage, uint32_t i) {
+    if (R::kScaleRows == 0) return true;
+    const uint32_t lane = threadIdx.x % 32, step = threadIdx.x / 32 + R::kWarps * i;
+    const uint32_t word = ptx::has_bulk() ? step / 2 : step;
+    uint32_t codes = 0;
+    if (lane < R::kScaleRows)
+      codes = *reinterpret_cast<const uint32_t *>(stage + R::kScales + 4 * (word * R::kScaleRows + lane));
+    return !__any_sync(kAllLanes, (codes & 0x80808080u) != 0);
+  }
   // Row r of a stage as this lane's operand of the warp's i-th step there.
+  template <bool kPlain>
   __device__ static Words words(const unsigned char *stage, uint32_t r, uint32_t i) {
     const uint32_t step = threadIdx.x / 32 + R::kWarps * i, t = threadIdx.x % 4;
     const unsigned char *p = stage + r * R::kPitch + step * R::kStepBytes + t * bytes16(R::kW);
@@ -184,7 +195,7 @@ class WeightStream {
       const uint32_t word = ptx::has_bulk() ? step / 2 : step, s = R::kW == CED_FP4 ? r : r / 16;
       scale = stage[R::kScales + 4 * (word * R::kScaleRows + s) + step % 2 * 2 + t / 2];
     }
-    return expand(raw, scale);
+    return expand<kPlain>(raw, scale);
   }
 
  private:
@@ -266,13 +277,20 @@ __device__ void stream_products(WeightStream<R, Items> &weights, Activations<R, 
       CED_UNROLL
       for (uint32_t i = 0; i < R::kSteps; i++) {
         if (k0 + R::kStep * (warp + R::kWarps * i) >= k) continue;
-        CED_UNROLL
-        for (uint32_t m = 0; m < R::kMatrices; m++) {
-          const Words low = weights.words(stage, 16 * m + g, i),
-                      high = weights.words(stage, 16 * m + g + 8, i);
+        const auto products = [&](auto plain) {
           CED_UNROLL
-          for (int j = 0; j < kTiles; j++)
-            mma_step64(d[part * R::kMatrices + m][j], low, high, operand[i][j]);
+          for (uint32_t m = 0; m < R::kMatrices; m++) {
+            const Words low = weights.template words<plain.value>(stage, 16 * m + g, i),
+                        high = weights.template words<plain.value>(stage, 16 * m + g + 8, i);
+            CED_UNROLL
+            for (int j = 0; j < kTiles; j++)
+              mma_step64(d[part * R::kMatrices + m][j], low, high, operand[i][j]);
+          }
+        };
+        if (weights.plain(stage, i)) {
+          products(std::true_type{});
+        } else {
+          products(std::false_type{});
         }
       }
       weights.done();

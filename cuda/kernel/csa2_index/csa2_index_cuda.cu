@@ -46,7 +46,7 @@ struct Layout {
   uint32_t rows;
 
   __host__ __device__ explicit Layout(const ced_csa2_index_args &a)
-      : heads(static_cast<uint32_t>(padded(a.heads, tile_heads(a)))),
+      : heads(static_cast<uint32_t>(padded(a.heads, kHeadTile))),
         blocks(a.kv.index_dim / 32),
         words(0),
         scales(uint64_t{heads} * a.kv.index_dim),
@@ -64,10 +64,6 @@ struct Layout {
     scores = (query + 2 * selection) * a.max_rows;
     const uint64_t row = 2 * (keys + maxima), fit = kScoreBytes / row;
     rows = static_cast<uint32_t>(fit < 1 ? 1 : fit < a.max_rows ? fit : a.max_rows > 0 ? a.max_rows : 1);
-  }
-  // Two tiles share a decoded key.
-  __host__ __device__ static uint32_t tile_heads(const ced_csa2_index_args &a) {
-    return a.heads > kHeadTile ? 2 * kHeadTile : kHeadTile;
   }
   // A workspace for many rows or long ones serves calls with fewer.
   __host__ __device__ uint64_t bytes(uint32_t max_rows) const {
@@ -198,7 +194,7 @@ struct KeyTiles {
 // Scores of a warp's 32 keys with all heads, of keys 2t and 2t + 1 of each tile: products of codes in integers, block by
 // block of 32 channels, then dot = sum over blocks in order of integer * (query scale * key scale), whose products are
 // exact. Of the heads, a lane adds its own in ascending order (g, g+8, g+16, ...), then the lanes of a key in the order of
-// the shuffles 4, 8, 16. kPair tiles of heads share a decoded key.
+// the shuffles 4, 8, 16. kPair tiles of heads share a decoded key; two are all that there are, of 128 channels or fewer.
 template <int kPair>
 __device__ void score_keys(const Layout &at_, const unsigned char *q, const ced_kv &kv, int32_t slot,
                            KeyTiles &keys, float total[KeyTiles::kTiles][2]) {
@@ -207,9 +203,12 @@ __device__ void score_keys(const Layout &at_, const unsigned char *q, const ced_
   const auto *offsets = reinterpret_cast<const int32_t *>(q + at_.offsets);
   const auto *w = reinterpret_cast<const float *>(q + at_.w);
   const uint32_t lane = threadIdx.x % 32, g = lane / 4;
-  for (uint32_t m = 0; m < at_.heads / kHeadTile; m += kPair) {
+  constexpr bool kOnce = kPair == 2;
+  const uint32_t tiles = kOnce ? kPair : at_.heads / kHeadTile,
+                 all = kOnce ? uint32_t{KeyTiles::kAhead} : at_.blocks;
+  for (uint32_t m = 0; m < tiles; m += kPair) {
     float dot[kPair][kTiles][4] = {};
-    for (uint32_t from = 0; from < at_.blocks; from += KeyTiles::kAhead) {
+    for (uint32_t from = 0; from < all; from += KeyTiles::kAhead) {
       keys.load(kv, slot, from, at_.blocks);
       CED_UNROLL
       for (uint32_t i = 0; i < KeyTiles::kAhead; i++) {
@@ -620,9 +619,9 @@ int launch_scores(ced_stream *s, const ced_csa2_index_args &a, const Layout &at_
   const uint32_t pieces = static_cast<uint32_t>(at_.keys / kBlockKeys),
                  share = ceil_div(4 * static_cast<uint32_t>(cuda_of(s).processors), rows);
   const Grid grid{dim3(std::min(pieces, share), rows), kThreads, at_.query};
-  return Layout::tile_heads(a) == kHeadTile
-             ? launch(s, err, "csa2_index", grid, score_kernel<kRestricted, 1>, a, at_, first)
-             : launch(s, err, "csa2_index", grid, score_kernel<kRestricted, 2>, a, at_, first);
+  return at_.heads == 2 * kHeadTile && at_.blocks <= KeyTiles::kAhead
+             ? launch(s, err, "csa2_index", grid, score_kernel<kRestricted, 2>, a, at_, first)
+             : launch(s, err, "csa2_index", grid, score_kernel<kRestricted, 1>, a, at_, first);
 }
 
 }  // namespace

@@ -456,6 +456,83 @@ TEST("csa2_index: every instruction set gives the same bits") {
   }
 }
 
+// More groups than one block of a device selects from, around the borders of the chunks that its blocks take, with scores
+// that tie across all of them. One channel of one head counts, so that a key's code and scale are its score.
+TEST("csa2_index: many groups with ties, orders and extremes of every kind: the reference's selection") {
+  constexpr uint32_t dim = 32, groups = 20500;
+  const std::vector<int32_t> seen{0, 1, 511, 512, 513, 4095, 4096, 4097, 8192, 8193, 16385, 20500};
+  const prng::Stream random("csa2_index/many");
+  struct {
+    const char *scores;
+    uint32_t block, max_blocks, top_k;
+    uint8_t (*code)(uint64_t draw, uint32_t j);
+    uint8_t (*scale)(uint64_t draw, uint32_t j);
+  } cases[] = {
+      {"equal", 8, 600, 512, [](uint64_t, uint32_t) -> uint8_t { return 2; },
+       [](uint64_t, uint32_t) -> uint8_t { return 127; }},
+      {"a few values", 24, 100, 512, [](uint64_t d, uint32_t) { return static_cast<uint8_t>(d % 4); },
+       [](uint64_t, uint32_t) -> uint8_t { return 127; }},
+      {"rising", 256, 9, 300, [](uint64_t, uint32_t j) { return static_cast<uint8_t>(j / 700 % 4 + 4); },
+       [](uint64_t, uint32_t j) { return static_cast<uint8_t>(100 + 2 * (j / 2800)); }},
+      {"falling", 512, 11, 512, [](uint64_t, uint32_t j) { return static_cast<uint8_t>(7 - j / 700 % 4); },
+       [](uint64_t, uint32_t j) { return static_cast<uint8_t>(150 - 2 * (j / 2800)); }},
+      {"from next to nothing to infinity", 1, 4095, 513,
+       [](uint64_t d, uint32_t) { return static_cast<uint8_t>(d % 8); },
+       [](uint64_t d, uint32_t) { return static_cast<uint8_t>(4 + d / 16 % 250); }},
+  };
+  for (const auto &c : cases) {
+    CONTEXT("scores: " << c.scores << ", blocks of " << c.block);
+    std::vector<uint8_t> codes(groups * dim / 2), scales(groups);
+    for (uint32_t j = 0; j < groups; j++) {
+      const uint64_t draw = random.below(j, 1 << 20);
+      codes[j * dim / 2] = c.code(draw, j), scales[j] = c.scale(draw, j);
+    }
+    const auto arguments = [&](Rig &rig, size_t from, size_t n, const std::vector<int32_t> &candidates) {
+      const Pages pages(rig, 1, groups, 64, 1, 64, dim);
+      pages.write(rig, 0, pages.kv.index_codes, dim / 2, codes);
+      pages.write(rig, 0, pages.kv.index_scales, 1, scales);
+      std::vector<int32_t> table, pos, slot;
+      for (size_t i = 0; i < n; i++) {
+        append(table, pages.table);
+        pos.push_back(seen[from + i] - 1), slot.push_back(static_cast<int32_t>(i));
+      }
+      std::vector<uint16_t> q(n * dim), w;
+      for (size_t i = 0; i < n; i++) {
+        q[i * dim] = 0x4000;                                 // 2
+        w.push_back((from + i) % 3 == 1 ? 0xBFC0 : 0x3FC0);  // -1.5, 1.5
+      }
+      ced_csa2_index_args a{};
+      a.rows = rig.sequence_rows(pos, slot), a.kv = pages.kv, a.kv.table = rig.put(table);
+      a.q = rig.put(q), a.w = rig.put(w), a.freqs = rig.put(std::vector<float>(8, 0));
+      a.max_rows = static_cast<uint32_t>(n), a.heads = 1, a.rope_dim = 16, a.top_k = c.top_k;
+      a.max_groups = groups, a.block = c.block, a.max_blocks = c.max_blocks, a.scale = 1;
+      a.restrict_ = !candidates.empty(), a.publish = !a.restrict_;
+      a.candidates = a.restrict_ ? rig.put(&candidates[from * c.max_blocks], n * c.max_blocks)
+                                 : rig.out<int32_t>(n * c.max_blocks);
+      a.sel = rig.out<int32_t>(n * c.top_k);
+      a.workspace = rig.out<uint8_t>(ced_csa2_index_workspace(rig.stream(), &a));
+      return a;
+    };
+    Rig ref(CED_REF);
+    const Picked open = pick(ref, arguments(ref, 0, seen.size(), {}));
+    const Picked closed = pick(ref, arguments(ref, 0, seen.size(), open.candidates));
+    for (ced_kind kind : fast_bodies("csa2_index")) {
+      CONTEXT("kind=" << kind);
+      Rig rig(kind);
+      const Picked source = pick(rig, arguments(rig, 0, seen.size(), {}));
+      const Picked consumer = pick(rig, arguments(rig, 0, seen.size(), open.candidates));
+      for (size_t r = 0; r < seen.size(); r++) {
+        CONTEXT(seen[r] << " groups");
+        CHECK_BITS(&source.sel[r * c.top_k], &open.sel[r * c.top_k], c.top_k);
+        CHECK_BITS(&source.candidates[r * c.max_blocks], &open.candidates[r * c.max_blocks], c.max_blocks);
+        CHECK_BITS(&consumer.sel[r * c.top_k], &closed.sel[r * c.top_k], c.top_k);
+      }
+      const Picked alone = pick(rig, arguments(rig, seen.size() - 1, 1, {}));
+      CHECK_BITS(alone.sel.data(), &open.sel[(seen.size() - 1) * c.top_k], c.top_k);
+    }
+  }
+}
+
 TEST("csa2_index: the best of a stream are those of all its scores at once, in whatever pieces it comes") {
   const prng::Stream random("csa2_index/best");
   struct {

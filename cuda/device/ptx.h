@@ -90,6 +90,17 @@ __device__ inline void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], cons
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The same, D = A B + C.
+__device__ inline void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2],
+                                         const int32_t c[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]),
+        "r"(c[3]));
+}
+
 // The bytes of a (0..3) and b (4..7) that the low three bits of the four low nibbles of `which` name.
 __device__ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
   return __byte_perm(a, b, which & 0x7777u);
@@ -318,6 +329,11 @@ inline void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[
   sim::mma_m16n8k16_bf16(d, a, b, file, line);
 }
 inline void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2], CED_SIM_HERE) {
+  sim::mma_m16n8k32_s8u8(d, a, b, file, line);
+}
+inline void mma_m16n8k32_s8u8(int32_t d[4], const uint32_t a[4], const uint32_t b[2], const int32_t c[4],
+                              CED_SIM_HERE) {
+  for (int i = 0; i < 4; i++) d[i] = c[i];
   sim::mma_m16n8k32_s8u8(d, a, b, file, line);
 }
 inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {

@@ -160,34 +160,44 @@ __device__ int32_t group_of(const ced_csa2_index_args &a, int32_t r, int32_t see
   return b >= 0 && j < seen ? static_cast<int32_t>(j) : -1;
 }
 
-// Keys of a warp, 8 a tile: lane 4g + t reads codes of key g, and uses the scales of keys 2t and 2t + 1.
+// Keys of a warp, one a lane. As operands they are 8 a tile: lane 4g + t reads codes of key g of each tile, and uses the
+// scales of keys 2t and 2t + 1.
 struct KeyTiles {
   static constexpr int kTiles = kWarpKeys / 8, kAhead = 4;  // blocks of 32 channels that are loaded at a time
-  int32_t group[kTiles];                                    // -1 is none
-  uint32_t code[kTiles][kAhead], scale[kTiles][2];          // scale: a byte a block
+  int32_t group;                                            // the lane's own; -1 is none
+  uint32_t code[kTiles][kAhead], scales[kTiles][2];         // scales: a byte a block
 
   __device__ void load(const ced_kv &kv, int32_t slot, uint32_t from, uint32_t blocks) {
-    const uint32_t t = threadIdx.x % 4;
-    CED_UNROLL
-    for (int n = 0; n < kTiles; n++) {
-      uint32_t word = 0;
-      for (uint32_t &c : code[n]) c = 0;
-      if (group[n] >= 0) {
-        const KvRow row = kv_row(kv, slot, group[n]);
-        CED_UNROLL
-        for (uint32_t i = 0; i < kAhead; i++)
-          if (from + i < blocks)
-            code[n][i] = *reinterpret_cast<const uint32_t *>(row.index_codes + 16 * (from + i) + 4 * t);
-        if (blocks % kAhead == 0) {
-          word = *reinterpret_cast<const uint32_t *>(row.index_scales + from);
-        } else {
-          for (uint32_t i = 0; i < kAhead && from + i < blocks; i++)
-            word |= static_cast<uint32_t>(row.index_scales[from + i]) << (8 * i);
-        }
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const uint8_t *codes = nullptr;
+    uint32_t word = 0;
+    if (group >= 0) {
+      const KvRow row = kv_row(kv, slot, group);
+      codes = row.index_codes;
+      if (blocks % kAhead == 0) {
+        word = *reinterpret_cast<const uint32_t *>(row.index_scales + from);
+      } else {
+        for (uint32_t i = 0; i < kAhead && from + i < blocks; i++)
+          word |= static_cast<uint32_t>(row.index_scales[from + i]) << (8 * i);
       }
-      scale[n][0] = __shfl_sync(kAllLanes, word, static_cast<int>(8 * t));
-      scale[n][1] = __shfl_sync(kAllLanes, word, static_cast<int>(8 * t + 4));
     }
+    CED_UNROLL
+    for (uint32_t n = 0; n < kTiles; n++) {
+      const auto *p = reinterpret_cast<const uint8_t *>(
+          __shfl_sync(kAllLanes, reinterpret_cast<uint64_t>(codes), static_cast<int>(8 * n + g)));
+      CED_UNROLL
+      for (uint32_t i = 0; i < kAhead; i++)
+        code[n][i] = p != nullptr && from + i < blocks
+                         ? *reinterpret_cast<const uint32_t *>(p + 16 * (from + i) + 4 * t)
+                         : 0;
+      scales[n][0] = __shfl_sync(kAllLanes, word, static_cast<int>(8 * n + 2 * t));
+      scales[n][1] = __shfl_sync(kAllLanes, word, static_cast<int>(8 * n + 2 * t + 1));
+    }
+  }
+  // Of block i; 2^-127, which no quantiser writes, counts as 0.
+  __device__ float scale(int n, int key, uint32_t i) const {
+    const uint32_t word = scales[n][key];
+    return f32_of((i < 3 ? word << (23 - 8 * i) : word >> 1) & 0x7F800000u);
   }
 };
 
@@ -217,8 +227,7 @@ __device__ void score_keys(const Layout &at_, const unsigned char *q, const ced_
         CED_UNROLL
         for (int n = 0; n < kTiles; n++) {
           const uint32_t columns[2] = {decode(keys.code[n][i]), decode(keys.code[n][i] >> 16)};
-          const float s0 = e8m0_to_f32(static_cast<uint8_t>(keys.scale[n][0] >> (8 * i))),
-                      s1 = e8m0_to_f32(static_cast<uint8_t>(keys.scale[n][1] >> (8 * i)));
+          const float s0 = keys.scale(n, 0, i), s1 = keys.scale(n, 1, i);
           CED_UNROLL
           for (uint32_t e = 0; e < kPair; e++) {
             const uint32_t h = (m + e) * kHeadTile + g;
@@ -227,8 +236,9 @@ __device__ void score_keys(const Layout &at_, const unsigned char *q, const ced_
             const float low = q_scales[h * at_.blocks + b], high = q_scales[(h + 8) * at_.blocks + b];
             const int32_t zero = kFloatBits + offsets[h * at_.blocks + b],
                           high_zero = kFloatBits + offsets[(h + 8) * at_.blocks + b];
-            int32_t d[4] = {zero, zero, high_zero, high_zero};
-            ptx::mma_m16n8k32_s8u8(d, operand, columns);
+            const int32_t zeros[4] = {zero, zero, high_zero, high_zero};
+            int32_t d[4];
+            ptx::mma_m16n8k32_s8u8(d, operand, columns, zeros);
             float *sum = dot[e][n];
             const auto product = [&](int c) { return f32_of(static_cast<uint32_t>(d[c])) - kFloatZero; };
             sum[0] = fmaf(product(0), low * s0, sum[0]), sum[1] = fmaf(product(1), low * s1, sum[1]);
@@ -279,9 +289,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (group_of<kRestricted>(a, r, seen, p0) < 0)
       break;  // the same for all threads, and no later one has any
     KeyTiles keys;
-    CED_UNROLL
-    for (uint32_t n = 0; n < KeyTiles::kTiles; n++)
-      keys.group[n] = group_of<kRestricted>(a, r, seen, p0 + warp * kWarpKeys + 8 * n + g);
+    keys.group = group_of<kRestricted>(a, r, seen, p0 + threadIdx.x);
     float total[KeyTiles::kTiles][2] = {};
     score_keys<kPair>(at_, q, a.kv, slot, keys, total);
     CED_UNROLL
@@ -289,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (uint32_t i = 0; i < 2; i++)
         if (g == 0) kept[warp * kWarpKeys + 8 * n + 2 * t + i] = score_of(f32_to_bf16(total[n][i]));
     __syncthreads();
-    const bool there = group_of<kRestricted>(a, r, seen, p0 + threadIdx.x) >= 0;
+    const bool there = keys.group >= 0;
     const Score score = there ? kept[threadIdx.x] : Score{0};
     scores[p0 + threadIdx.x] = score;
     if (at_.split && there) atomicAdd(&bins[lane % kCopies * kBins + (score >> 8)], 1u);

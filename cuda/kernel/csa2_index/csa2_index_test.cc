@@ -476,9 +476,8 @@ TEST("csa2_index: many groups with ties, orders and extremes of every kind: the 
        [](uint64_t, uint32_t j) { return static_cast<uint8_t>(100 + 2 * (j / 2800)); }},
       {"falling", 512, 11, 512, [](uint64_t, uint32_t j) { return static_cast<uint8_t>(7 - j / 700 % 4); },
        [](uint64_t, uint32_t j) { return static_cast<uint8_t>(150 - 2 * (j / 2800)); }},
-      {"from next to nothing to infinity", 1, 4095, 513,
-       [](uint64_t d, uint32_t) { return static_cast<uint8_t>(d % 8); },
-       [](uint64_t d, uint32_t) { return static_cast<uint8_t>(4 + d / 16 % 250); }},
+      {"of 250 binades", 1, 4095, 513, [](uint64_t d, uint32_t) { return static_cast<uint8_t>(d % 8); },
+       [](uint64_t d, uint32_t) { return static_cast<uint8_t>(4 + d / 16 % 246); }},
   };
   for (const auto &c : cases) {
     CONTEXT("scores: " << c.scores << ", blocks of " << c.block);

@@ -273,6 +273,7 @@ template <bool kRestricted, int kPair>
 __global__ void __launch_bounds__(kThreads, 2)
     score_kernel(ced_csa2_index_args a, Layout at_, int32_t first) {
   DYN_SMEM(unsigned char, q);
+  SHARED(float, sums, kBlockKeys);
   SHARED(Score, kept, kBlockKeys);
   SHARED(uint32_t, bins, (kCopies + 1) * kBins);  // the last one is of maxima
   const int32_t r = first + static_cast<int32_t>(blockIdx.y);
@@ -295,10 +296,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     CED_UNROLL
     for (uint32_t n = 0; n < KeyTiles::kTiles; n++)
       for (uint32_t i = 0; i < 2; i++)
-        if (g == 0) kept[warp * kWarpKeys + 8 * n + 2 * t + i] = score_of(f32_to_bf16(total[n][i]));
+        if (g == 0) sums[warp * kWarpKeys + 8 * n + 2 * t + i] = total[n][i];
     __syncthreads();
     const bool there = keys.group >= 0;
-    const Score score = there ? kept[threadIdx.x] : Score{0};
+    const Score score = there ? score_of(f32_to_bf16(sums[threadIdx.x])) : Score{0};
+    kept[threadIdx.x] = score;
+    if (maxima) __syncthreads();
     scores[p0 + threadIdx.x] = score;
     if (at_.split && there) atomicAdd(&bins[lane % kCopies * kBins + (score >> 8)], 1u);
     const auto block = p0 + threadIdx.x * a.block;
@@ -314,7 +317,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       most[block / a.block] = best;
       if (at_.split) atomicAdd(&bins[kCopies * kBins + (best >> 8)], 1u);
     }
-    __syncthreads();  // kept may be used again
+    __syncthreads();  // sums and kept may be used again
   }
   if (!at_.split) return;
   __syncthreads();  // blocks without keys

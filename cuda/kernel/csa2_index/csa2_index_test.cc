@@ -604,15 +604,6 @@ TEST("csa2_index: a score's integer keeps its order and its value") {
   CHECK_EQ(ced::score_of(0x7F80), ced::kForced);
 }
 
-TEST("csa2_index: a model with sliding windows only asks for a workspace all the same") {
-  for (ced_kind kind : bodies("csa2_index")) {
-    Rig rig(kind);
-    ced_csa2_index_args a{};
-    a.max_rows = 8;
-    CHECK(ced_csa2_index_workspace(rig.stream(), &a) < 1 << 20);
-  }
-}
-
 TEST("csa2_index: refuses bad arguments and accepts no rows") {
   Rig rig(CED_CPU);
   const auto good = Small(1).arguments(rig, 0, 0, {});

@@ -47,13 +47,15 @@ sim: require
 test-sim: require
 	cmake -S . -B build/sim -DCED_SIM=ON && cmake --build build/sim -j $(JOBS)
 	for s in $(SEEDS); do echo "seed $$s"; CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim/ced_test $(TESTS) || exit 1; done
-# The program's way to a device, there: residency of experts, and a mini checkpoint whole. Minutes, by hand.
+# The program's way to a device, there: residency of experts, chunks and batches, and mini checkpoints whole (MINIS; there are
+# also base, wide, vl, sched40). Minutes, by hand.
+MINIS      ?= plain edge calm
 test-sim-go: sim
 	go test -tags sim -run 'Residency|Captur|Stale|ATrace' ./runtime/model
 	CED_SIM_SEED=0 go test -tags sim -run 'Residency.*/half$$' ./runtime/model # copies as late as may be
 	go test -tags sim -run 'Experts|Device|Step' ./runtime/engine
 	go test -tags sim -run 'Device|Auto|AServer' ./cmd/cedrun
-	bin/cedrun-sim conform --backend cuda --model testdata/mini/calm
+	for m in $(MINIS); do bin/cedrun-sim conform --backend cuda --model testdata/mini/$$m || exit 1; done
 # Minutes each, by hand: the same under the sanitizers. Each finds faults that the others do not see.
 test-sim-asan: require
 	cmake -S . -B build/sim-asan -DCED_SIM=ON -DCED_SANITIZE=address,undefined && cmake --build build/sim-asan -j $(JOBS)

@@ -334,6 +334,15 @@ type ExpertGEMMArgs struct {
 	_            float32
 }
 
+// GreedyArgs are the arguments of ced_greedy.
+type GreedyArgs struct {
+	Rows    Addr
+	Logits  Addr
+	IDs     Addr
+	MaxRows uint32
+	Vocab   uint32
+}
+
 // Format is an element format of ced.h.
 type Format = uint32
 

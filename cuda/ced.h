@@ -418,6 +418,15 @@ typedef struct {
 CED_API uint64_t ced_expert_gemm_workspace(const ced_stream *s, const ced_expert_gemm_args *a);
 CED_API int ced_expert_gemm(ced_stream *s, const ced_expert_gemm_args *a, ced_err *err);
 
+/* Greedy sampling: the lowest index of a row's largest logit; -1 where a logit is NaN or +Inf, or all are -Inf. */
+typedef struct {
+  uint64_t rows;
+  uint64_t logits; /* F32 [rows, vocab] */
+  uint64_t ids;    /* out i32 [rows] */
+  uint32_t max_rows, vocab;
+} ced_greedy_args;
+CED_API int ced_greedy(ced_stream *s, const ced_greedy_args *a, ced_err *err);
+
 #ifdef __cplusplus
 }
 #endif

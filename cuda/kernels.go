@@ -37,6 +37,8 @@ package ced
 #cgo nocallback ced_route
 #cgo noescape ced_expert_gemm
 #cgo nocallback ced_expert_gemm
+#cgo noescape ced_greedy
+#cgo nocallback ced_greedy
 #include "ced.h"
 */
 import "C"
@@ -169,6 +171,13 @@ func (s *Stream) ExpertGEMM(a *ExpertGEMMArgs) error {
 	at := s.begin()
 	rc := C.ced_expert_gemm(s.c, (*C.ced_expert_gemm_args)(unsafe.Pointer(a)), &s.err)
 	return s.end("expert_gemm", at, int(rc))
+}
+
+// Greedy enqueues ced_greedy.
+func (s *Stream) Greedy(a *GreedyArgs) error {
+	at := s.begin()
+	rc := C.ced_greedy(s.c, (*C.ced_greedy_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("greedy", at, int(rc))
 }
 
 // CSA2IndexWorkspace is the scratch that CSA2Index needs, in bytes.

@@ -39,5 +39,6 @@ func layouts() []layout {
 		{"ced_route_args", C.sizeof_ced_route_args, unsafe.Sizeof(RouteArgs{}), unsafe.Offsetof(C.ced_route_args{}.bias_format), unsafe.Offsetof(RouteArgs{}.BiasFormat)},
 		{"ced_expert", C.sizeof_ced_expert, unsafe.Sizeof(Expert{}), unsafe.Offsetof(C.ced_expert{}.w2_scales), unsafe.Offsetof(Expert{}.W2Scales)},
 		{"ced_expert_gemm_args", C.sizeof_ced_expert_gemm_args, unsafe.Sizeof(ExpertGEMMArgs{}), unsafe.Offsetof(C.ced_expert_gemm_args{}.limit), unsafe.Offsetof(ExpertGEMMArgs{}.Limit)},
+		{"ced_greedy_args", C.sizeof_ced_greedy_args, unsafe.Sizeof(GreedyArgs{}), unsafe.Offsetof(C.ced_greedy_args{}.vocab), unsafe.Offsetof(GreedyArgs{}.Vocab)},
 	}
 }

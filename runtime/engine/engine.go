@@ -64,6 +64,7 @@ type Engine struct {
 	idle             []*Session // that hold a sequence, longest idle first
 	tree             *kv.Tree   // pages for requests to come
 	row              []float32
+	ids              []int32   // of the largest logits of a step's rows, where a device found them
 	began            time.Time // when the last step ended, or idleness did
 	load             load
 	meter            meter
@@ -87,6 +88,7 @@ type run struct {
 
 	sampler *sample.Sampler // nil when nothing is sampled
 	history *sample.History // nil when nothing is penalised
+	largest bool            // only the largest logit's token is wanted
 
 	next    int32    // token that the next decode step feeds
 	fed     [1]int32 // where it stands then
@@ -141,6 +143,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Generation, error) {
 			return nil, err
 		}
 		q.history = q.sampler.History(r.Prompt)
+		q.largest = r.Sampling.Largest() && r.Constraint == nil && r.TopLogprobs == 0 && r.OnLogits == nil
 	}
 	e.name(q)
 	select {
@@ -358,6 +361,9 @@ func (e *Engine) step() {
 	if err == nil && n != b.outputs {
 		err = fmt.Errorf("%d rows of logits where %d were wanted", n, b.outputs)
 	}
+	if err == nil {
+		err = e.findLargest(b)
+	}
 	if err != nil {
 		for _, q := range b.owners {
 			e.end(q, FinishError, fmt.Errorf("step: %w", err))
@@ -365,11 +371,17 @@ func (e *Engine) step() {
 		e.forget()
 		return
 	}
+	row := 0
 	for i, q := range b.owners {
 		if b.spans[i].Seq.Pos() > len(q.Prompt) {
 			e.order.serve(q.Owner, 1)
 		}
-		if err := e.advance(q, b.rows[i], logits); err != nil {
+		id := none
+		if q.takesLargest(b.rows[i]) && len(e.ids) > 0 {
+			id = e.ids[row]
+		}
+		row += b.rows[i]
+		if err := e.advance(q, b.rows[i], logits, id); err != nil {
 			e.end(q, FinishError, err)
 		}
 		logits += ced.Addr(4 * b.rows[i] * len(e.row))
@@ -382,6 +394,29 @@ func (e *Engine) step() {
 	if e.opt.Observe != nil {
 		e.opt.Observe(Step{Prefill: b.prefill, Decode: b.decode, Depth: int(e.meter.depth.Load()), Began: e.began, Took: took})
 	}
+}
+
+// none is no token: the row of logits decides.
+const none int32 = -1
+
+// findLargest brings the tokens of the largest logits from a device, if a sequence that decodes wants no more of its row.
+func (e *Engine) findLargest(b *batch) error {
+	e.ids = e.ids[:0]
+	if e.s.Host() {
+		return nil
+	}
+	for i, q := range b.owners {
+		if q.takesLargest(b.rows[i]) {
+			e.ids = slices.Grow(e.ids, b.outputs)[:b.outputs]
+			return e.model.Greedy(e.ids)
+		}
+	}
+	return nil
+}
+
+// takesLargest reports whether a step's only row of logits is asked for its largest one and for nothing else.
+func (q *run) takesLargest(rows int) bool {
+	return q.largest && rows == 1 && q.seq.Pos() > len(q.Prompt)
 }
 
 // batch is what a step runs. The next step uses its memory again.
@@ -452,10 +487,14 @@ func (b *batch) add(q *run, tokens []int32) {
 	b.outputs += max(0, end-from)
 }
 
-// advance hands out the logits of a sequence's last rows and decides what it does next.
-func (e *Engine) advance(q *run, rows int, logits ced.Addr) error {
+// advance hands out the logits of a sequence's last rows and decides what it does next. id: what the device took from its
+// only row, or none.
+func (e *Engine) advance(q *run, rows int, logits ced.Addr, id int32) error {
 	end := q.seq.Pos()
 	for i := range rows {
+		if id != none {
+			break
+		}
 		if err := e.s.Download(floatBytes(e.row), logits+ced.Addr(4*i*len(e.row))); err != nil {
 			return err
 		}
@@ -492,7 +531,7 @@ func (e *Engine) advance(q *run, rows int, logits ced.Addr) error {
 			return err
 		}
 	}
-	return e.choose(q, end)
+	return e.choose(q, end, id)
 }
 
 // begin gives a request whose prompt has run before its first token.
@@ -509,11 +548,11 @@ func (e *Engine) begin(q *run) error {
 	if q.OnPrefill != nil {
 		q.OnPrefill(n, n)
 	}
-	return e.choose(q, n)
+	return e.choose(q, n, none)
 }
 
-// choose picks the token at position pos from e.row, or the next forced one.
-func (e *Engine) choose(q *run, pos int) error {
+// choose picks the token at position pos: the next forced one, id, or if that is none one from e.row.
+func (e *Engine) choose(q *run, pos int, id int32) error {
 	if q.forced < len(q.Forced) {
 		q.next = q.Forced[q.forced]
 		q.forced++
@@ -523,9 +562,12 @@ func (e *Engine) choose(q *run, pos int) error {
 		e.end(q, FinishLength, nil)
 		return nil
 	}
-	t, err := q.pick(e.row, pos)
-	if err != nil {
-		return err
+	t := sample.Choice{ID: int(id)}
+	if id == none {
+		var err error
+		if t, err = q.pick(e.row, pos); err != nil {
+			return err
+		}
 	}
 	for _, s := range q.Stop {
 		if int32(t.ID) == s {
@@ -540,6 +582,7 @@ func (e *Engine) choose(q *run, pos int) error {
 	}
 	tok := Token{ID: q.next, Logprob: t.Logprob}
 	if q.TopLogprobs > 0 {
+		var err error
 		if tok.Top, err = sample.Top(e.row, q.TopLogprobs); err != nil {
 			return err
 		}

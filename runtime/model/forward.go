@@ -58,6 +58,10 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	return m.ws.logits, n, nil
 }
 
+// Greedy brings the likeliest token of each of the last step's first len(ids) rows of logits from a device, the lowest of
+// several: -1 where a logit is no number below infinity, or none is left. On a host stream the logits are as near.
+func (m *Model) Greedy(ids []int32) error { return m.s.Download(bytesOf(ids), m.ws.ids) }
+
 // start begins a step of spans.
 func (p *pass) start(spans []Span) {
 	p.begin(spans)
@@ -262,6 +266,14 @@ func (p *pass) head() (int, error) {
 	}
 	if err := p.s.DenseGEMM(&a); err != nil {
 		return 0, err
+	}
+	if !p.s.Host() {
+		p.mark(plan.PartSampling, -1)
+		if err := p.s.Greedy(&ced.GreedyArgs{
+			Rows: rows.addr, Logits: p.ws.logits, IDs: p.ws.ids, MaxRows: rows.max, Vocab: uint32(c.VocabSize),
+		}); err != nil {
+			return 0, err
+		}
 	}
 	return n, p.sub(whole, "logits", p.ws.logits, n, c.VocabSize, ced.F32)
 }

@@ -26,6 +26,7 @@ type workspace struct {
 	engram               []engramRows
 	e, ekv               ced.Addr // Engram values BF16 [rows, cols*dim], key and value [rows, (hc+1)*dim]
 	logits               ced.Addr // F32 [outputs, vocab]
+	ids                  ced.Addr // i32 [outputs], the likeliest token of each row of logits
 	outX                 ced.Addr // BF16 [outputs, dim]
 	groups               ced.Addr // ced.Groups per KV source, groupBytes apart
 	groupBytes           int
@@ -77,7 +78,7 @@ func (w *workspace) allocate(m *Model) error {
 		{&w.cand, r * blocks * 4}, {&w.candAlt, r * blocks * 4},
 		{&w.routeLogits, r * c.Experts * 4}, {&w.idx, logged * m.routeBytes(r)}, {&w.wt, r * c.ExpertsPerToken * 4},
 		{&w.e, r * cols * c.Engram.HeadDim * 2}, {&w.ekv, r * (hc + 1) * d * 2},
-		{&w.logits, o.Outputs * c.VocabSize * 4}, {&w.outX, o.Outputs * d * 2},
+		{&w.logits, o.Outputs * c.VocabSize * 4}, {&w.ids, o.Outputs * 4}, {&w.outX, o.Outputs * d * 2},
 		{&w.groups, len(c.KVSources) * w.groupBytes}, {&w.outputs, 64 + 4*r},
 		{&w.rowSets, sets * w.rowSetBytes},
 	}

@@ -62,6 +62,11 @@ func (p Params) Validate() error {
 	return nil
 }
 
+// Largest reports whether the choice is the token of the largest logit, whatever was written before.
+func (p Params) Largest() bool {
+	return p.Temperature < greedyBelow && !p.Logprobs && !p.Penalises() && len(p.Banned)+len(p.Bias) == 0
+}
+
 // Penalises reports whether the choice depends on the tokens seen before.
 func (p Params) Penalises() bool {
 	return p.repeats() || p.PresencePenalty != 0 || p.FrequencyPenalty != 0

@@ -320,4 +320,9 @@ var kernelCases = []kernelCase{
 		a.Workspace = r.take(r.s.ExpertGEMMWorkspace(&a))
 		return func() error { return r.s.ExpertGEMM(&a) }
 	}},
+	{"greedy", "", func(r *rig) func() error {
+		const vocab = 100
+		a := ced.GreedyArgs{Rows: r.rows(), Logits: r.f32s(rows * vocab), IDs: r.poison("ids", i32, rows, 1), MaxRows: rows, Vocab: vocab}
+		return func() error { return r.s.Greedy(&a) }
+	}},
 }

@@ -138,6 +138,17 @@ Call embed(Rig &r, uint32_t rows) {
   return c;
 }
 
+Call take(Rig &r, uint32_t rows) {
+  const auto vocab = static_cast<uint32_t>(r.g.vocab);
+  ced_greedy_args a{};
+  a.rows = r.rows(rows, kPosition), a.logits = r.space(uint64_t{4} * rows * vocab), a.ids = r.space(4 * rows);
+  a.max_rows = rows, a.vocab = vocab;
+  Call c;
+  c.activations = uint64_t{4} * rows * vocab;
+  c.run = [&r, a](ced_err *err) { return ced_greedy(r.stream(), &a, err); };
+  return c;
+}
+
 // The rows that go on, of the streams.
 Call compact(Rig &r, uint32_t rows) {
   const uint64_t size = uint64_t{2} * r.g.streams * r.g.dim;
@@ -170,6 +181,7 @@ void add_rows(std::vector<Case> *all, const Geometry &g, bool quick) {
   all->push_back({"engram_gate", "", rows, gate});
   all->push_back({"embed", "", rows, embed});
   all->push_back({"row_gather", "streams", rows, compact});
+  all->push_back({"greedy", "vocabulary", rows, take});
 }
 
 }  // namespace ced::bench

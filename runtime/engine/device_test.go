@@ -67,6 +67,29 @@ func TestStepsAllocateNothingOnADevice(t *testing.T) {
 	}
 }
 
+// A greedy text is the same whether the device takes the largest logit or, for who wants more of a row, the host.
+func TestTheDeviceTakesTheTokenThatTheHostTakes(t *testing.T) {
+	i := open(t, "calm", onDevice(Setup{}))
+	ids := someIDs(i, 9, 3)
+	write := func(top ...int) (texts [][]int32) {
+		var jobs []*job
+		for n, k := range top {
+			jobs = append(jobs, &job{Request: Request{Prompt: ids[n:], MaxTokens: 6, Sampling: greedy, TopLogprobs: k}})
+		}
+		runAll(t, i, jobs)
+		for _, j := range jobs {
+			texts = append(texts, j.tokens)
+		}
+		return texts
+	}
+	want := write(1, 1)
+	for _, top := range [][]int{{0, 0}, {0, 1}, {1, 0}} {
+		if got := write(top...); !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%v, want %v: rows read by the host %v", got, want, top)
+		}
+	}
+}
+
 // What is planned can be had: on a device that is as small as a plan allows, a model opens and writes; one MiB less, and
 // one sentence says what is too large.
 func TestThePlanOfADeviceIsEnough(t *testing.T) {

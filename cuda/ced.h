@@ -98,7 +98,7 @@ CED_API int ced_event_done(ced_event *e, ced_err *err);
 
 /* Between begin and end the stream's kernels, ced_copy and ced_fill are recorded, with the bytes of their arguments, and
  * not run; ced_upload, ced_download, ced_alloc, ced_free and waiting fail, and so does the capture. Streams that wait
- * for an event recorded in a capture join it, and must be waited for before it ends. */
+ * for an event recorded in a capture join it, and must be waited for before it ends. The thread that began it ends it. */
 typedef struct ced_graph ced_graph;
 CED_API int ced_capture_begin(ced_stream *s, ced_err *err);
 CED_API int ced_capture_end(ced_stream *s, ced_graph **out, ced_err *err);

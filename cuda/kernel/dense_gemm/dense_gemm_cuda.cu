@@ -45,7 +45,7 @@ struct DenseItems {
 // The decode form: weights through the ring of stream_gpu.h, once for every tile of 8 * kTiles rows. The order of the
 // sums depends on k only, so a row has the same bits in every batch.
 template <ced_format kX, ced_format kW, int kTiles>
-__global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, kTiles == 1 ? 2 : 1)
+__global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, ring_blocks(kTiles))
     dense_gemm_stream(ced_dense_gemm_args a, uint32_t stages) {
   using R = Ring<kW, 1, 1>;
   DYN_SMEM(unsigned char, shared);

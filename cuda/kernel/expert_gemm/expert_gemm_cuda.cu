@@ -156,7 +156,7 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
 
 // The first half of an expert: gate and up, the activation, and its quantisation.
 template <ced_format kW, int kTiles>
-__global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, kTiles == 1 ? 2 : 1)
+__global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, ring_blocks(kTiles))
     gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
   using Items = ExpertItems<kW, false>;
   DYN_SMEM(unsigned char, shared);
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, kTiles == 1 ? 2 : 1)
 
 // The second half: the result, rounded.
 template <ced_format kW, int kTiles>
-__global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, kTiles == 1 ? 2 : 1)
+__global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, ring_blocks(kTiles))
     down_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
   using Items = ExpertItems<kW, true>;
   DYN_SMEM(unsigned char, shared);

@@ -53,8 +53,8 @@ struct RingShape {
         shared_bytes(stages * (R::stage_bytes(bulk) + 16)) {}
 };
 
-// Blocks that a processor has to hold: two of 288 threads leave each thread 96 registers.
-__host__ __device__ constexpr int ring_blocks(int tiles) { return tiles == 1 && CED_ARCH >= 900 ? 2 : 1; }
+// Blocks that a processor has to hold: two of 288 threads leave each thread 96 registers, enough on 9.0 alone.
+__host__ __device__ constexpr int ring_blocks(int tiles) { return tiles == 1 && CED_ARCH == 900 ? 2 : 1; }
 
 // The first item of a block: it has those up to the next block's.
 __device__ inline uint32_t share(uint32_t total, uint32_t block) {

@@ -66,12 +66,12 @@ func pieces(n int64) (sum int64) {
 	return sum
 }
 
-// ExpertFloor is the least device memory of routed experts: in each layer as many as a token chooses.
-func ExpertFloor(c *config.Config, w Weights) int64 {
-	if c.Experts == 0 {
-		return 0
-	}
-	return w.Experts / int64(c.Experts) * int64(min(c.ExpertsPerToken, c.Experts))
+// ExpertFloor is the least device memory of routed experts: in each layer as many as a token chooses, each of whose three
+// matrices and their scales starts at a multiple of 256 bytes.
+func ExpertFloor(c *config.Config) int64 {
+	matrix := int64(c.MoEIntermediate) * int64(c.HiddenSize)
+	slot := 3 * ((matrix/2+255)&^255 + (matrix/32+255)&^255)
+	return int64(c.Layers) * int64(min(c.ExpertsPerToken, c.Experts)) * slot
 }
 
 // FillOn fills a setup in and places it on a device. Where not all experts fit, chunks of prompts are DiskChunk rows, as
@@ -100,7 +100,7 @@ func (s Setup) FillOn(c *config.Config, w Weights, dev Device, experts int64) (S
 // experts: 0 = what remains. A *FitError says what does not fit.
 func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, experts int64) (*OnDevice, error) {
 	d := fixedOn(c, w, s, dev, workspace)
-	floor := ExpertFloor(c, w)
+	floor := min(ExpertFloor(c), w.Experts) // all of them need no slots
 	room := dev.Free - d.Fixed()
 	if experts > 0 {
 		d.Experts, floor = min(experts, w.Experts), min(experts, floor) // too few are the model's to refuse
@@ -137,7 +137,7 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 	e := &FitError{Need: d.Need(), Have: d.Device.Free, Where: " on " + d.Device.Name}
 	e.What = fmt.Sprintf("%s of weights that every token reads, %s of experts, %s of KV cache and windows for %d tokens, %s of step buffers, %s in reserve",
 		GB(d.Weights), GB(d.Experts), GB(d.KV+d.Windows), s.KVTokens, GB(d.Step+d.Streams), GB(d.Reserve))
-	floor := ExpertFloor(c, w)
+	floor := ExpertFloor(c)
 	fits := func(context, slots int, kvTokens int) bool {
 		smaller, err := Setup{Context: context, Slots: slots, Chunk: s.Chunk, KVTokens: kvTokens}.Fill(c)
 		return err == nil && fixedOn(c, w, smaller, d.Device, workspace).Fixed()+max(floor, min(experts, w.Experts)) <= d.Device.Free

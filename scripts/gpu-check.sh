@@ -23,12 +23,13 @@ parts=kernels,models,variants,sanitizer,bench
 
 usage() {
   sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"
-  exit 2
+  exit "${1:-2}"
 }
 
 quick=0 simulated=0 out=gpu-check-out bundle=
 while [ $# -gt 0 ]; do
   case $1 in
+    -h | --help) usage 0 ;;
     --quick) quick=1 ;;
     --simulated) simulated=1 ;;
     --out | --only | --bundle)
@@ -179,6 +180,8 @@ case $status in
   0) ;;
   77)
     echo "skipped: no GPU: $(last_words "$out/device.log")"
+    rm -f "$out"/{device.log,bench.jsonl}
+    rmdir "$out" 2>/dev/null || true # something else is in it
     exit 77
     ;;
   *)

@@ -34,10 +34,10 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 				return 0, fmt.Errorf("--expert-memory: %w", err)
 			}
 		}
-	} else if c.IsSet("expert-memory") && name != "auto" {
-		return 0, fmt.Errorf("--expert-memory: the back end %s has no memory of its own; use --backend cuda", name)
-	} else if c.IsSet("device") && name != "auto" {
-		return 0, fmt.Errorf("--device %d: the back end %s has none; use --backend cuda", c.Int("device"), name)
+	} else if c.IsSet("expert-memory") {
+		return 0, fmt.Errorf("--expert-memory: the back end %s has no memory of its own; use --backend cuda", kind)
+	} else if c.IsSet("device") {
+		return 0, fmt.Errorf("--device %d: the back end %s has none; use --backend cuda", c.Int("device"), kind)
 	}
 	return kind, nil
 }
@@ -45,6 +45,12 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 // hostBackend is backend for commands that measure: they do so on the CPU only, which auto means there.
 func (con *console) hostBackend(c *cli.Context, onDevice error) (ced.Kind, error) {
 	if c.String("backend") == "auto" {
+		if c.IsSet("device") || c.IsSet("expert-memory") {
+			return 0, onDevice
+		}
+		if devices() && ced.Devices(ced.CUDA) > 0 {
+			con.log.Warn().Msg("measuring the CPU: devices are not measured yet")
+		}
 		return ced.CPU, nil
 	}
 	kind, err := con.backend(c)
@@ -79,7 +85,7 @@ const simulatedAuto = "CED_SIM_AUTO"
 
 // automatic is the device where the build has kernels for it and they compute rightly there, else the CPU, with a word why.
 func (con *console) automatic(device int) ced.Kind {
-	if cudaArchitectures == "" && (!ced.Simulated || os.Getenv(simulatedAuto) == "") {
+	if !devices() {
 		return ced.CPU
 	}
 	err := usable(device)
@@ -90,6 +96,11 @@ func (con *console) automatic(device int) ced.Kind {
 	}
 	con.log.Warn().Msg(err.Error() + "; computing on the CPU")
 	return ced.CPU
+}
+
+// devices reports whether auto looks for some.
+func devices() bool {
+	return cudaArchitectures != "" || ced.Simulated && os.Getenv(simulatedAuto) != ""
 }
 
 // usable says what is wrong with a device.

@@ -71,6 +71,9 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 		con.log.Info().Str("device", d.Device.Name).Int64("free", d.Device.Free).Int64("weights", d.Weights).Int64("kv", d.KV+d.Windows).Int64("step", d.Step+d.Streams).
 			Int64("reserve", d.Reserve).Int64("experts", d.Experts).Int64("experts_host", d.ExpertsHost).Msg("plan of the device, in bytes")
 	}
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
 	if p.Shortage != "" {
 		con.log.Warn().Msg(p.Shortage)
 	}

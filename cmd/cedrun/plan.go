@@ -105,8 +105,10 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 	if w.mode, err = model.ParsePrefill(c.String("prefill")); err != nil {
 		return nil, err
 	}
-	if w.backend, err = con.backend(c); err != nil {
-		return nil, err
+	if c.String("gpu") == "" || c.String("backend") == ced.CUDA.String() { // else of none here
+		if w.backend, err = con.backend(c); err != nil {
+			return nil, err
+		}
 	}
 	if w.config, err = readConfig(w.source); err != nil {
 		return nil, err
@@ -115,12 +117,19 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 	if w.setup, err = w.wish.Fill(w.config); err != nil {
 		return nil, err
 	}
+	if err := con.readGPU(c, w); err != nil {
+		return nil, err
+	}
 	if c.String("kv-host") != "" {
 		host, err := sizeFlag(c, "kv-host", 0)
 		if err != nil {
 			return nil, err
 		}
-		w.wish.KVTokens, w.wish.Snapshots = w.setup.KVTokens+plan.TokensIn(w.config, host/2), host-host/2
+		pages := host / 2
+		if w.gpu != nil { // whose memory has the pages
+			pages = 0
+		}
+		w.wish.KVTokens, w.wish.Snapshots = w.setup.KVTokens+plan.TokensIn(w.config, pages), host-pages
 		w.setup.KVTokens, w.setup.Snapshots = w.wish.KVTokens, w.wish.Snapshots
 	}
 	w.have = plan.Available(os.DirFS("/"))
@@ -129,7 +138,7 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 			return nil, fmt.Errorf("--host-memory: %w", err)
 		}
 	}
-	return w, con.readGPU(c, w)
+	return w, nil
 }
 
 // readConfig reads the geometry of a checkpoint whose shards may be missing.

@@ -9,6 +9,7 @@
 //   CED_SIM_NOMEM    N: the N-th launch is refused for lack of memory, and no other
 //   CED_SIM_CAPABILITY  compute capability (90); 8.x takes the forms without bulk copies, others have no kernels
 //   CED_SIM_UNIFIED  1: devices say that their memory is the host's
+//   CED_SIM_AUTO     1: cedrun takes such a device without being asked to
 #pragma once
 #include <cmath>
 #include <cstddef>

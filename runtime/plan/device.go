@@ -102,8 +102,12 @@ func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, 
 	d := fixedOn(c, w, s, dev, workspace)
 	floor := min(ExpertFloor(c), w.Experts) // all of them need no slots
 	room := dev.Free - d.Fixed()
+	if experts > 0 && experts < floor {
+		return d, fmt.Errorf("%d bytes for experts are too few: give at least %d, for the %d that a token uses in each of %d layers",
+			experts, floor, min(c.ExpertsPerToken, c.Experts), c.Layers)
+	}
 	if experts > 0 {
-		d.Experts, floor = min(experts, w.Experts), min(experts, floor) // too few are the model's to refuse
+		d.Experts = min(experts, w.Experts)
 	} else {
 		d.Experts = min(max(room, 0), w.Experts)
 	}

@@ -20,12 +20,12 @@ type GPU struct {
 // TFLOP/s were measured on an H200.
 const copyShare, productShare = 0.9, 0.8
 
-// Reach is what the kernels are taken to reach of those rates: docs/kernels.md predicts half to two thirds.
+// Reach is what a step is taken to reach of those rates. docs/kernels.md predicts more of single kernels; none was measured.
 const Reach = 0.55
 
 const (
-	launchTime = 2e-6 // of a kernel
-	sampleTime = 1e-3 // of a row of logits, on the host
+	launchTime = 2e-6          // of a kernel
+	sampleTime = 1e-3 / 129280 // of a logit, on the host: what is not greedy is sampled there
 	driverTake = 512 << 20
 )
 
@@ -60,9 +60,9 @@ func FindGPU(name string) (GPU, error) {
 
 // KnownGPU is the GPU that a driver calls so, if its rates are known.
 func KnownGPU(name string) (best GPU, known bool) {
-	name = strings.ToLower(name)
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == ' ' || r == '-' })
 	for _, g := range gpus {
-		lacks := func(word string) bool { return !strings.Contains(name, word) }
+		lacks := func(word string) bool { return !slices.Contains(words, word) }
 		if !slices.ContainsFunc(strings.Split(g.key, "-"), lacks) && len(g.key) > len(best.key) {
 			best, known = g, true
 		}
@@ -81,7 +81,7 @@ func (g *GPU) seconds(c *Call) float64 {
 	case Layer: // the host is ahead of the device
 		return 0
 	case Sample:
-		return c.Rows * sampleTime
+		return c.Rows * float64(c.N) * sampleTime
 	}
 	product := g.BF16 * productShare * Reach
 	if c.Kernel == Index { // 8-bit integers

@@ -174,6 +174,13 @@ func embed(r *rig, rows int) (call, bool) {
 	return move("embed", "", rows, 2*rows*(n+1)*d, func() error { return r.s.Embed(&a) })
 }
 
+// take finds the largest logit of each row.
+func take(r *rig, rows int) (call, bool) {
+	n := r.c.VocabSize
+	a := ced.GreedyArgs{Rows: r.rows(rows, attendPos), Logits: r.f32s(rows*n, -1, 1), IDs: r.space(4 * rows), MaxRows: uint32(rows), Vocab: uint32(n)}
+	return move("greedy", "", rows, 4*rows*n, func() error { return r.s.Greedy(&a) })
+}
+
 // compact moves the rows that go on, of the streams.
 func compact(r *rig, rows int) (call, bool) {
 	size := 2 * r.c.HCMult * r.c.HiddenSize

@@ -60,7 +60,7 @@ func cases() []prepare {
 		experts, mix, collapse, expand,
 		norm("hidden", func(r *rig) int { return r.c.HiddenSize }), norm("output", func(r *rig) int { return r.c.OGroups * r.c.OLoraRank }),
 		rope, route, index(8192), index(cachePages * 64), attend(false), attend(true), windowPack, windowCommit, compress, kvAppend,
-		gather, gate, embed, compact,
+		gather, gate, embed, compact, take,
 	}
 }
 

@@ -86,8 +86,20 @@ func (s *server) readKV(f *engine.Files) error {
 		}
 	}
 	s.setup.KVTokens = tokens + plan.TokensIn(f.Config, pages)
+	for s.setup.Backend == ced.CUDA && pages > 0 && !s.fits(f) { // nobody asked for them
+		pages /= 2
+		s.setup.KVTokens = tokens + plan.TokensIn(f.Config, pages)
+	}
 	s.setup.Snapshots, s.setup.SnapshotTTL = int(snapshots), s.c.Duration("snapshot-time")
 	return s.readDisk()
+}
+
+// fits reports whether the device has room for the setup.
+func (s *server) fits(f *engine.Files) bool {
+	setup := s.setup
+	setup.Device, setup.ExpertBytes = s.device, int(s.expertMemory)
+	_, err := f.Plan(setup)
+	return err == nil
 }
 
 // cacheOf is what of free memory the cache of prompts takes if no flag says.

@@ -52,7 +52,7 @@ func (f *Files) expertOrder() (order []experts.Key, from string) {
 	}
 	var b []byte
 	if err == nil {
-		b, err = os.ReadFile(name)
+		b, err = readSmall(name)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "by number: no earlier run left what it used"
@@ -63,6 +63,21 @@ func (f *Files) expertOrder() (order []experts.Key, from string) {
 		}
 	}
 	return nil, "by number: " + name + ": " + err.Error()
+}
+
+// mostOrder is more than an order of the release takes.
+const mostOrder = 1 << 20
+
+// readSmall reads a regular file that is not large.
+func readSmall(name string) ([]byte, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > mostOrder {
+		return nil, errors.New("this is no list of experts")
+	}
+	return os.ReadFile(name)
 }
 
 // keepOrder writes what this run used most. It only saves time: what cannot be written is told, and passed over.

@@ -20,7 +20,9 @@ var (
 func (e *Engine) judge(err error) error {
 	var f *ced.Error
 	switch {
-	case e.fault != nil || !errors.As(err, &f):
+	case e.fault != nil:
+		return e.fault // whatever else fails then fails of that
+	case !errors.As(err, &f):
 	case f.Code == ced.ENOMEM:
 		return fmt.Errorf("%w: %w", ErrNoMemory, err)
 	case f.Code == ced.EDEVICE && e.s.Sync() != nil:

@@ -51,5 +51,12 @@ func (i *Instance) identity() (id disk.Identity, err error) {
 	}
 	id.Config = fmt.Sprintf("%x", h.Sum(nil)[:16])
 	id.Numerics = fmt.Sprintf("%s %s %d", i.Setup.Backend, ced.Archive(), forwardVersion)
+	if i.Setup.Backend == ced.CUDA { // tensor cores of another kind may add otherwise
+		d, err := ced.DeviceInfo(i.Setup.Device)
+		if err != nil {
+			return id, err
+		}
+		id.Numerics += fmt.Sprintf(" %d.%d", d.Major, d.Minor)
+	}
 	return id, nil
 }

@@ -144,20 +144,24 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 	floor := ExpertFloor(c)
 	fits := func(context, slots int, kvTokens int) bool {
 		smaller, err := Setup{Context: context, Slots: slots, Chunk: s.Chunk, KVTokens: kvTokens}.Fill(c)
-		return err == nil && fixedOn(c, w, smaller, d.Device, workspace).Fixed()+max(floor, min(experts, w.Experts)) <= d.Device.Free
+		return err == nil && fixedOn(c, w, smaller, d.Device, DeviceWorkspaceBytes(c, smaller)).Fixed()+max(floor, min(experts, w.Experts)) <= d.Device.Free
 	}
 	var remedies []string
 	if experts > floor && fixedOn(c, w, s, d.Device, workspace).Fixed()+floor <= d.Device.Free {
 		remedies = append(remedies, fmt.Sprintf("lower --expert-memory to %d MiB", (d.Device.Free-d.Fixed())>>20))
 	}
 	texts := s.Slots * kv.PagesFor(s.Context) * kv.PageTokens
-	if s.KVTokens > texts && fits(s.Context, s.Slots, 0) {
-		remedies = append(remedies, "lower --kv-device or --kv-host")
+	kept := 0 // tokens of KV cache that a smaller wish has, too; 0: what its texts need
+	if s.KVTokens != texts {
+		kept = s.KVTokens
 	}
-	if n := most(s.Context/kv.PageTokens, func(pages int) bool { return fits(pages*kv.PageTokens, s.Slots, 0) }); n > 0 && n*kv.PageTokens < s.Context {
+	if s.KVTokens > texts && fits(s.Context, s.Slots, 0) {
+		remedies = append(remedies, "lower --kv-device")
+	}
+	if n := most(s.Context/kv.PageTokens, func(pages int) bool { return fits(pages*kv.PageTokens, s.Slots, kept) }); n > 0 && n*kv.PageTokens < s.Context {
 		remedies = append(remedies, fmt.Sprintf("lower --context to %d", n*kv.PageTokens))
 	}
-	if n := most(s.Slots-1, func(slots int) bool { return fits(s.Context, slots, 0) }); n > 0 {
+	if n := most(s.Slots-1, func(slots int) bool { return fits(s.Context, slots, kept) }); n > 0 {
 		remedies = append(remedies, fmt.Sprintf("have at most %d texts at a time", n))
 	}
 	if e.Remedy = strings.Join(remedies, ", or "); e.Remedy == "" {

@@ -109,7 +109,7 @@ var faults = []fault{
 		{forward, "if s.Engram >= 0 {", "if s.Engram >= 1<<20 {"},
 	}, conform("base")},
 	{"attention zeroed", []edit{
-		{attention, "return p.linear(p.in.addr, &w.woB, 0, p.ws.y, ced.BF16)", "return p.s.Fill(p.ws.y, 0, 2*p.in.count*c.HiddenSize)"},
+		{attention, "return p.linear(p.in.rowCount, &w.woB, 0, p.ws.y, ced.BF16)", "return p.s.Fill(p.ws.y, 0, 2*p.in.count*c.HiddenSize)"},
 	}, conform("base")},
 	{"stale index keys in decode (upstream)", []edit{
 		{attention, "if p.opt.StaleIndexKeys {", "if p.spans[0].Seq.published > 0 {"},

@@ -86,11 +86,11 @@ func (s *server) readKV(f *engine.Files) error {
 		}
 	}
 	s.setup.KVTokens = tokens + plan.TokensIn(f.Config, pages)
+	s.setup.Snapshots, s.setup.SnapshotTTL = int(snapshots), s.c.Duration("snapshot-time")
 	for s.setup.Backend == ced.CUDA && pages > 0 && !s.fits(f) { // nobody asked for them
 		pages /= 2
 		s.setup.KVTokens = tokens + plan.TokensIn(f.Config, pages)
 	}
-	s.setup.Snapshots, s.setup.SnapshotTTL = int(snapshots), s.c.Duration("snapshot-time")
 	return s.readDisk()
 }
 

@@ -143,7 +143,12 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 		GB(d.Weights), GB(d.Experts), GB(d.KV+d.Windows), s.KVTokens, GB(d.Step+d.Streams), GB(d.Reserve))
 	floor := ExpertFloor(c)
 	fits := func(context, slots int, kvTokens int) bool {
-		smaller, err := Setup{Context: context, Slots: slots, Chunk: s.Chunk, KVTokens: kvTokens}.Fill(c)
+		smaller := s
+		smaller.Context, smaller.Slots, smaller.KVTokens = context, slots, kvTokens
+		if s.Outputs == s.Slots {
+			smaller.Outputs = 0
+		}
+		smaller, err := smaller.Fill(c)
 		return err == nil && fixedOn(c, w, smaller, d.Device, DeviceWorkspaceBytes(c, smaller)).Fixed()+max(floor, min(experts, w.Experts)) <= d.Device.Free
 	}
 	var remedies []string

@@ -47,6 +47,7 @@ sim: require
 test-sim: require
 	cmake -S . -B build/sim -DCED_SIM=ON && cmake --build build/sim -j $(JOBS)
 	for s in $(SEEDS); do echo "seed $$s"; CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim/ced_test $(TESTS) || exit 1; done
+	[ -n "$(TESTS)" ] || CED_SIM_CAPABILITY=80 CED_TEST_BODIES=cuda build/sim/ced_test "dense_gemm: " "expert_gemm: " # forms without bulk copies and wgmma
 # The program's way to a device, there: residency of experts, chunks and batches, and mini checkpoints whole (MINIS; there are
 # also base, wide, vl, sched40). Minutes, by hand.
 MINIS      ?= plain edge calm

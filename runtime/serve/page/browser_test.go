@@ -153,7 +153,7 @@ func open(t *testing.T, browser context.Context, s *serving, expected ...string)
 	b.ctx, cancel = context.WithTimeout(ctx, 3*patience)
 	t.Cleanup(cancel)
 	t.Cleanup(func() {
-		for _, f := range b.faults {
+		for _, f := range b.seen(&b.faults) {
 			known := false
 			for _, e := range expected {
 				known = known || strings.Contains(f, e)
@@ -178,6 +178,13 @@ func (b *tab) listen(event any) {
 	case *runtime.EventExceptionThrown:
 		b.faults = append(b.faults, e.ExceptionDetails.Text)
 	}
+}
+
+// seen are the events of a kind so far; more may come at any time.
+func (b *tab) seen(kind *[]string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(*kind)
 }
 
 func (b *tab) run(steps ...chromedp.Action[chromedp.Void]) {

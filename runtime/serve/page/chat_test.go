@@ -68,7 +68,7 @@ func streams(t *testing.T, browser context.Context, s *serving) {
 	if note := b.text(".foot .note"); !strings.Contains(note, "300 out at ") || !strings.Contains(note, "limit reached") {
 		t.Errorf("note %q", note)
 	}
-	for _, u := range b.urls {
+	for _, u := range b.seen(&b.urls) {
 		if !strings.HasPrefix(u, s.url+"/") {
 			t.Errorf("the page asked for %s", u)
 		}

@@ -201,7 +201,7 @@ func keyed(t *testing.T, browser context.Context, program string) {
 	if kept := eval[int](b, "localStorage.length + document.cookie.length"); kept != 0 {
 		t.Error("something outlives the tab")
 	}
-	for _, u := range b.urls {
+	for _, u := range b.seen(&b.urls) {
 		if strings.Contains(u, "sesame") {
 			t.Errorf("the key is in %s", u)
 		}

@@ -103,7 +103,7 @@ func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, 
 	floor := min(ExpertFloor(c), w.Experts) // all of them need no slots
 	room := dev.Free - d.Fixed()
 	if experts > 0 && experts < floor {
-		return d, fmt.Errorf("%d bytes for experts are too few: give at least %d, for the %d that a token uses in each of %d layers",
+		return d, fmt.Errorf("%d bytes for experts are too few: give at least %d bytes, for the %d that a token uses in each of %d layers",
 			experts, floor, min(c.ExpertsPerToken, c.Experts), c.Layers)
 	}
 	if experts > 0 {

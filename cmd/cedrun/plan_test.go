@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"cedrun/runtime/golden"
 )
 
 func TestPlanAnswersFromAConfigAlone(t *testing.T) {
@@ -68,19 +70,7 @@ func TestPlansForGPUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := succeed(t, "", append([]string{"plan", "-m", testdata + "release"}, args...)...).out
-			path := filepath.Join("testdata", name)
-			if os.Getenv("UPDATE") != "" {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
+			golden.Check(t, name, got)
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"cedrun/runtime/config"
+	"cedrun/runtime/golden"
 	"cedrun/runtime/gpu"
 	"cedrun/runtime/plan"
 	"cedrun/runtime/verify"
@@ -104,25 +105,7 @@ func TestAHealthyMachineIsFit(t *testing.T) {
 		if err := r.Print(&b, nil); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".txt", b.String())
-	}
-}
-
-// golden compares with a file, which UPDATE=1 writes.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (UPDATE=1 writes it anew):\n%s", path, diff)
+		golden.Check(t, name+".txt", b.String())
 	}
 }
 
@@ -355,7 +338,7 @@ func TestReportsFitEightyColumns(t *testing.T) {
 			t.Errorf("%d columns: %s", len(l), l)
 		}
 	}
-	golden(t, "faults.txt", b.String())
+	golden.Check(t, "faults.txt", b.String())
 	out, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/config"
-	"cedrun/runtime/kv"
 	"cedrun/runtime/plan"
 )
 
@@ -24,19 +23,12 @@ func TestWorkspacesOfADeviceAreInItsPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ratios := make([]int, len(c.KVSources))
-		for i, l := range c.KVSources {
-			ratios[i] = c.CompressRatios[l]
-		}
 		for _, w := range []plan.Setup{{Context: 256, Slots: 1, Chunk: 16}, {Slots: 1}, {Slots: 16}, {Context: c.MaxPositions, Slots: 2, Chunk: 2048}} {
 			w, err := w.Fill(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := &Model{
-				cfg: c, schedule: c.Schedule(), s: s, opt: Options{Slots: w.Slots, Context: w.Context, StepRows: w.Chunk + w.Slots, DraftRows: c.Draft.BlockSize},
-				layout: kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios),
-			}
+			m := bare(c, s, Options{Slots: w.Slots, Context: w.Context, StepRows: w.Chunk + w.Slots, DraftRows: c.Draft.BlockSize})
 			need, planned := m.kernelWorkspaces(), plan.DeviceWorkspaceBytes(c, w)
 			sum := int64(0)
 			for _, n := range need {

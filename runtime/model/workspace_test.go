@@ -9,6 +9,15 @@ import (
 	"cedrun/runtime/kv"
 )
 
+// bare is a model without weights and memory: what its sizes follow from.
+func bare(c *config.Config, s *ced.Stream, opt Options) *Model {
+	ratios := make([]int, len(c.KVSources))
+	for i, l := range c.KVSources {
+		ratios[i] = c.CompressRatios[l]
+	}
+	return &Model{cfg: c, schedule: c.Schedule(), s: s, opt: opt, layout: kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios)}
+}
+
 // The scratch of the indexer is allocated once: it must do for every layer, whatever the order of ratios.
 func TestIndexerScratchDoesForEveryLayer(t *testing.T) {
 	s, err := ced.Open(ced.CPU, 0, 1)
@@ -22,14 +31,7 @@ func TestIndexerScratchDoesForEveryLayer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ratios := make([]int, len(c.KVSources))
-			for i, l := range c.KVSources {
-				ratios[i] = c.CompressRatios[l]
-			}
-			m := &Model{
-				cfg: c, schedule: c.Schedule(), s: s, opt: Options{Slots: 1, Context: 4096, StepRows: 64},
-				layout: kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios),
-			}
+			m := bare(c, s, Options{Slots: 1, Context: 4096, StepRows: 64})
 			rows := rowCount{max: uint32(m.opt.StepRows)}
 			all := m.indexArgs(nil, rows)
 			have := s.CSA2IndexWorkspace(&all)
@@ -128,14 +130,7 @@ func TestScratchDoesForFewerRows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ratios := make([]int, len(c.KVSources))
-			for i, l := range c.KVSources {
-				ratios[i] = c.CompressRatios[l]
-			}
-			m := &Model{
-				cfg: c, schedule: c.Schedule(), s: s, opt: Options{Slots: 1, Context: 1 << 18, StepRows: 8256},
-				layout: kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios),
-			}
+			m := bare(c, s, Options{Slots: 1, Context: 1 << 18, StepRows: 8256})
 			need := func(rows uint32) [3]int {
 				r := rowCount{max: rows}
 				ix, at, ex := m.indexArgs(nil, r), ced.CSA2AttendArgs{MaxRows: rows}, m.expertArgs(whole, r)

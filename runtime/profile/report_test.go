@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/golden"
 	"cedrun/runtime/plan"
 )
 
@@ -88,24 +87,6 @@ func limited() (*Report, *Recording) {
 	return New(subject(), rec, works, &Limits{Read: 31.5, BF16: 171, F32: 344, Spread: 0.41}), rec
 }
 
-// golden compares with a file, which UPDATE=1 writes.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (UPDATE=1 writes it anew):\n%s", path, diff)
-	}
-}
-
 func TestTablesForPeople(t *testing.T) {
 	rec, _ := made()
 	rec.Dropped, rec.LeftOut = 3, 1
@@ -121,7 +102,7 @@ func TestTablesForPeople(t *testing.T) {
 		if err := x.r.Print(&b, x.all); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, b.String())
+		golden.Check(t, name, b.String())
 		for _, l := range strings.Split(b.String(), "\n") {
 			if name == "narrow.txt" && len(l) > 80 {
 				t.Errorf("%d columns: %s", len(l), l)

@@ -2,8 +2,6 @@ package top
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +9,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/google/go-cmp/cmp"
 
+	"cedrun/runtime/golden"
 	"cedrun/runtime/gpu"
 	"cedrun/runtime/host"
 	"cedrun/runtime/telemetry"
@@ -117,30 +116,12 @@ func views() map[string]*View {
 	return all
 }
 
-// golden compares with a file, which UPDATE=1 writes.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (UPDATE=1 writes it anew):\n%s", path, d)
-	}
-}
-
 func TestScreensAtTwoSizes(t *testing.T) {
 	for name, v := range views() {
 		for _, s := range []Screen{{Width: 80, Height: 24, Keys: true, Every: time.Second}, {Width: 172, Height: 50, Every: 2 * time.Second}} {
 			t.Run(fmt.Sprintf("%s-%d", name, s.Width), func(t *testing.T) {
 				got := Render(v, s)
-				golden(t, fmt.Sprintf("%s-%d.txt", name, s.Width), got)
+				golden.Check(t, fmt.Sprintf("%s-%d.txt", name, s.Width), got)
 				lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 				if len(lines) > s.Height {
 					t.Errorf("%d rows", len(lines))
@@ -153,8 +134,8 @@ func TestScreensAtTwoSizes(t *testing.T) {
 			})
 		}
 	}
-	golden(t, "help-80.txt", Render(views()["model"], Screen{Width: 80, Height: 24, Help: true, Keys: true, Paused: true}))
-	golden(t, "ascii-80.txt", Render(views()["model"], Screen{Width: 80, ASCII: true}))
+	golden.Check(t, "help-80.txt", Render(views()["model"], Screen{Width: 80, Height: 24, Help: true, Keys: true, Paused: true}))
+	golden.Check(t, "ascii-80.txt", Render(views()["model"], Screen{Width: 80, ASCII: true}))
 }
 
 // Colours change nothing but colours, and without them no escape sequence is written.

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/engine"
 	"cedrun/runtime/plan"
 	"cedrun/runtime/selftest"
 )
@@ -27,6 +29,7 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 	if err != nil {
 		return 0, fmt.Errorf("--backend %s: %w", name, err)
 	}
+	con.automaticBackend = name == "auto"
 	if kind == ced.CUDA {
 		con.device = c.Int("device")
 		if text := c.String("expert-memory"); text != "" {
@@ -58,6 +61,31 @@ func (con *console) hostBackend(c *cli.Context, onDevice error) (ced.Kind, error
 		return 0, onDevice
 	}
 	return kind, err
+}
+
+// placed is a setup on the CPU instead of a device that auto took and that has no room for it, with a word why. Flags that
+// ask for the impossible stay errors.
+func (con *console) placed(f *engine.Files, setup engine.Setup) engine.Setup {
+	if setup.Backend != ced.CUDA || !con.automaticBackend {
+		return setup
+	}
+	on := setup
+	on.Device, on.ExpertBytes = con.device, int(con.expertMemory)
+	load, err := f.Plan(on)
+	var misfit *plan.FitError
+	if err == nil && load.Device.ExpertsHost > 0 {
+		err = load.Check()
+	} else if !errors.As(err, &misfit) {
+		return setup
+	}
+	if err == nil {
+		return setup
+	}
+	why := err.Error()
+	why = why[:max(strings.LastIndex(why, ": "), 0)] // without the remedy, for this is one
+	con.log.Warn().Msg(why + "; computing on the CPU")
+	setup.Backend = ced.CPU
+	return setup
 }
 
 func (con *console) kind(name string, device int) (ced.Kind, error) {

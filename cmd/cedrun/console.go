@@ -30,6 +30,7 @@ type console struct {
 	noSelfTest, noGraphs  bool
 	device                int // of the CUDA back end
 	expertMemory          int64
+	automaticBackend      bool // --backend auto
 	hugePages, hugeCopies bool
 	warming               engine.Warming
 	ctx                   context.Context // of the command: cancelled by Ctrl-C

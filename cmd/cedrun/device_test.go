@@ -124,7 +124,7 @@ func TestAServerOutlivesMissingMemoryAndEndsWithItsDevice(t *testing.T) {
 		{"fault", "CED_SIM_FAULT=60", "device_failed", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cmd := simulatedCommand(t, []string{c.env}, "serve", "-m", small(t), "--backend", "cuda", "--port", "0", "--no-self-test", "--max-batch", "1", "--context", "64", "--kv-host", "1MiB", "--kv-device", "1MiB", "--log-level", "error")
+			cmd := simulatedCommand(t, []string{c.env}, "serve", "-m", small(t), "--backend", "cuda", "--port", "0", "--no-self-test", "--max-batch", "1", "--context", "64", "--kv-host", "1MiB", "--kv-device", "1MiB", "--no-graphs", "--log-level", "error")
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
 			out, err := cmd.StdoutPipe()
@@ -183,10 +183,23 @@ func TestCommandsThatMeasureStayOnTheCPU(t *testing.T) {
 	}
 }
 
-func TestPlanTakesTheDeviceThatThereIs(t *testing.T) {
-	r := simulated(t, nil, "plan", "-m", testdata+"release", "--backend", "cuda")
-	if r.status != 1 || !strings.Contains(r.err, "the rates of simulated device 0 are not known: name a GPU like it by --gpu") {
+// What a device has no room for is computed on the CPU if nobody asked for the device, with one line that says why.
+func TestAutoComputesOnTheCPUWhatADeviceHasNoRoomFor(t *testing.T) {
+	r, _ := logitsTo(t, []string{"CED_SIM_AUTO=1", "CED_SIM_MEMORY=9"}, "--backend", "auto")
+	if r.status != 0 || strings.Count(r.err, "; computing on the CPU") != 1 {
 		t.Errorf("status %d, %q", r.status, r.err)
+	}
+	for _, want := range []string{"of memory on simulated device 0", "of weights that every token reads", "and has 9.4 MB; computing"} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("lacks %q: %s", want, r.err)
+		}
+	}
+}
+
+func TestPlanTakesTheDeviceThatThereIs(t *testing.T) {
+	r := simulated(t, []string{fmt.Sprintf("CED_SIM_MEMORY=%d", 100<<10)}, "plan", "-m", testdata+"release", "--backend", "cuda", "--host-memory", "1TiB")
+	if r.status != 0 || !strings.Contains(r.out, "No speed is predicted: the rates of simulated device 0 are not known") || strings.Contains(r.out, "tok/s") {
+		t.Errorf("status %d, %q, %s", r.status, r.err, r.out)
 	}
 	r = simulated(t, []string{fmt.Sprintf("CED_SIM_MEMORY=%d", 100<<10)}, "plan", "-m", testdata+"release", "--backend", "cuda", "--gpu", "h100", "--host-memory", "1TiB")
 	if r.status != 0 || !strings.Contains(r.out, "107 GB   free") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/engine"
 	"cedrun/runtime/plan"
@@ -60,7 +61,9 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 
 // start starts an engine on opened files, after it has said what that will take.
 func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance, error) {
-	setup.Device, setup.ExpertBytes = con.device, int(con.expertMemory)
+	if setup = con.placed(f, setup); setup.Backend == ced.CUDA {
+		setup.Device, setup.ExpertBytes = con.device, int(con.expertMemory)
+	}
 	p, err := f.Plan(setup)
 	if err != nil {
 		return nil, err
@@ -84,9 +87,17 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	if err := con.warm(f, setup); err != nil {
 		return nil, err
 	}
+	setup.Capturing = func(done, of int) { con.show("capturing decode steps: %d of %d", done+1, of) }
 	i, err := engine.Start(f, setup)
+	con.clear()
 	if err != nil {
 		return nil, err
+	}
+	if c := i.Captured; c.Steps > 0 {
+		con.log.Info().Int("batch_sizes", c.Steps).Int64("bytes", c.Bytes).Int64("us", c.Took.Microseconds()).Msg("decode steps captured")
+		if d := p.Device; d != nil && c.Bytes > d.Reserve {
+			con.log.Warn().Msgf("captured decode steps take %s of device memory, more than the %s that are in reserve: if the device runs out of memory, use --no-graphs or a smaller batch", plan.GB(c.Bytes), plan.GB(d.Reserve))
+		}
 	}
 	if u := i.Counters().Model.Slots; u != nil {
 		con.log.Info().Int("slots", u.Slots).Int("experts", u.Experts).Int("bytes", u.Bytes).Str("first", u.First).Msg("experts on the device")

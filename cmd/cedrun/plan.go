@@ -38,8 +38,8 @@ func planCommand(con *console) *cli.Command {
 				intFlag(groupCompute, "context", 0, 1, "8192, or what the model takes", "room for `N` tokens of prompt and text in every sequence"),
 				intFlag(groupCompute, "batch", 1, 1, "", "`B` sequences at a time"),
 				withDefault(stringFlag(groupCompute, "host-memory", "", "plan for this `SIZE` of free memory: bytes, or with a unit as in 24GiB or 24GB"), "what is free now"),
-				withDefault(stringFlag(groupCompute, "kv-host", "", "and a prefix cache of `SIZE` as serve keeps it: one half for snapshots, the other for pages"), "none"),
-				withDefault(stringFlag(groupCompute, "gpu", "", "plan for a GPU of `NAME`, as in h200, a100 or rtx-4090; an unknown one lists them"), "the CPU, or the device with --backend cuda"),
+				withDefault(stringFlag(groupCompute, "kv-host", "", "and a prefix cache of `SIZE` as serve keeps it: one half for snapshots, the other for pages; 0 = none"), "what serve takes if no flag says: 1/16 of free memory, at most 4GiB"),
+				withDefault(stringFlag(groupCompute, "gpu", "", "plan for a GPU of `NAME`, as in h200, a100 or rtx-4090; an unknown one lists them. With --gpu-memory any name, or a compute capability as in 9.0: no speed is predicted then"), "the CPU, or the device with --backend cuda"),
 				withDefault(stringFlag(groupCompute, "gpu-memory", "", "of which this `SIZE` is free"), "nearly all, or what is free now"),
 				prefillFlag(model.Replay.String(), "replay"),
 			}, computeFlags(), outputFlags("print one JSON object: model, setup, memory, device, gpu, kernels, disk, prefill, decode")),
@@ -120,25 +120,39 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 	if err := con.readGPU(c, w); err != nil {
 		return nil, err
 	}
-	if c.String("kv-host") != "" {
-		host, err := sizeFlag(c, "kv-host", 0)
-		if err != nil {
-			return nil, err
-		}
-		pages := host / 2
-		if w.gpu != nil { // whose memory has the pages
-			pages = 0
-		}
-		w.wish.KVTokens, w.wish.Snapshots = w.setup.KVTokens+plan.TokensIn(w.config, pages), host-pages
-		w.setup.KVTokens, w.setup.Snapshots = w.wish.KVTokens, w.wish.Snapshots
-	}
 	w.have = plan.Available(os.DirFS("/"))
 	if text := c.String("host-memory"); text != "" {
 		if w.have, err = plan.ParseSize(text); err != nil {
 			return nil, fmt.Errorf("--host-memory: %w", err)
 		}
+	} else if w.gpu != nil && w.backend != ced.CUDA {
+		w.have = 0 // of the machine that the GPU is in: not known
 	}
-	return w, nil
+	return w, w.addCache(c)
+}
+
+// addCache adds the prefix cache that serve would keep beside the texts.
+func (w *wish) addCache(c *cli.Context) error {
+	host, err := sizeFlag(c, "kv-host", plan.DefaultCache(w.have))
+	if err != nil {
+		return err
+	}
+	cache := plan.HostCache(host, c.IsSet("kv-host"))
+	fits := func(s plan.Setup) bool {
+		return plan.Fit(w.config, plan.CountWeights(w.config), s, w.threads, w.have) == nil
+	}
+	if w.gpu != nil {
+		cache = plan.DeviceCache(host, w.device.Free)
+		fits = func(s plan.Setup) bool {
+			_, _, err := s.FillOn(w.config, plan.CountWeights(w.config), w.device, w.experts)
+			return err == nil
+		}
+	}
+	texts := w.setup.KVTokens
+	cache = cache.Shrink(func(x plan.Cache) bool { return fits(x.In(w.setup, w.config, texts)) })
+	w.setup = cache.In(w.setup, w.config, texts)
+	w.wish.KVTokens, w.wish.Snapshots = w.setup.KVTokens, w.setup.Snapshots
+	return nil
 }
 
 // readConfig reads the geometry of a checkpoint whose shards may be missing.
@@ -222,10 +236,11 @@ type planReport struct {
 	Memory      *plan.Memory   `json:"memory"` // of the host
 	Device      *plan.OnDevice `json:"device,omitempty"`
 	GPU         *plan.GPU      `json:"gpu,omitempty"` // whose rates are taken
-	Kernels     []plan.Rate    `json:"kernels"`       // shares of a decode step
 	Disk        plan.Disk      `json:"disk"`
-	Prefill     plan.Speed     `json:"prefill"` // of a prompt that fills the context
-	Decode      []decodeAt     `json:"decode"`  // all sequences together
+	// Speed; not there for a GPU whose rates are not known.
+	Kernels []plan.Rate `json:"kernels,omitempty"` // shares of a decode step
+	Prefill plan.Speed  `json:"prefill,omitzero"`  // of a prompt that fills the context
+	Decode  []decodeAt  `json:"decode,omitempty"`  // all sequences together
 }
 
 func (r *planReport) print(out io.Writer) error {

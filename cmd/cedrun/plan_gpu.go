@@ -14,6 +14,13 @@ import (
 func (con *console) readGPU(c *cli.Context, w *wish) (err error) {
 	if name := c.String("gpu"); name != "" {
 		g, err := plan.FindGPU(name)
+		if err != nil && c.String("gpu-memory") != "" {
+			var memory int64
+			if memory, err = plan.ParseSize(c.String("gpu-memory")); err != nil {
+				return fmt.Errorf("--gpu-memory: %w", err)
+			}
+			g, err = plan.OtherGPU(name, memory)
+		}
 		if err != nil {
 			return fmt.Errorf("--gpu %w", err)
 		}
@@ -28,7 +35,7 @@ func (con *console) readGPU(c *cli.Context, w *wish) (err error) {
 		if g, known := plan.KnownGPU(d.Name); w.gpu == nil && known {
 			w.gpu = &g
 		} else if w.gpu == nil {
-			return fmt.Errorf("the rates of %s are not known: name a GPU like it by --gpu", d.Name)
+			w.gpu = &plan.GPU{Name: d.Name, Memory: d.Total}
 		}
 	}
 	for flag, dst := range map[string]*int64{"gpu-memory": &w.device.Free, "expert-memory": &w.experts} {
@@ -58,29 +65,33 @@ func (con *console) planOnGPU(c *cli.Context, w *wish) error {
 		return fail(err)
 	}
 	w.setup = setup
-	if c.String("host-memory") == "" && w.backend != ced.CUDA {
-		w.have = 0 // of the machine that the GPU is in
-	}
 	memory, err := plan.HostOf(d, w.config, weights, w.setup, w.have)
 	if err != nil {
 		return fail(err)
 	}
-	prompt := max(w.setup.Context-1, 1)
-	thresholds := plan.Thresholds(model.NewPlan(w.config, w.mode, prompt))
-	m := &plan.Machine{GPU: w.gpu, OverBus: 1 - d.ExpertShare}
 	r := &planReport{
 		Model: w.source.Name(), Backend: ced.CUDA.String(), PrefillMode: w.mode.String(), Context: w.setup.Context, Batch: w.setup.Slots,
 		Memory: memory, Device: d, GPU: w.gpu, Need: d.Need(), OnDisk: memory.OnDisk(),
-		Kernels: plan.Rates(m, w.config, w.setup.Slots, prompt),
-		Prefill: memory.PromptSpeed(m, w.config, thresholds, prompt, w.setup.Chunk),
 	}
-	for _, at := range positions(w.setup.Context) {
-		r.Decode = append(r.Decode, decodeAt{at, memory.DecodeSpeed(m, w.config, w.setup.Slots, at)})
+	if w.gpu.Known() {
+		w.predictOnGPU(r)
 	}
 	if c.Bool("json") {
 		return con.printJSON(r)
 	}
 	return r.print(con.out)
+}
+
+// predictOnGPU fills in what follows from the rates of a GPU.
+func (w *wish) predictOnGPU(r *planReport) {
+	prompt := max(w.setup.Context-1, 1)
+	thresholds := plan.Thresholds(model.NewPlan(w.config, w.mode, prompt))
+	m := &plan.Machine{GPU: w.gpu, OverBus: 1 - r.Device.ExpertShare}
+	r.Kernels = plan.Rates(m, w.config, w.setup.Slots, prompt)
+	r.Prefill = r.Memory.PromptSpeed(m, w.config, thresholds, prompt, w.setup.Chunk)
+	for _, at := range positions(w.setup.Context) {
+		r.Decode = append(r.Decode, decodeAt{at, r.Memory.DecodeSpeed(m, w.config, w.setup.Slots, at)})
+	}
 }
 
 func (r *planReport) printDevice(p *lines) {
@@ -108,6 +119,11 @@ func (r *planReport) printDevice(p *lines) {
 	if r.OnDisk > 0 {
 		p.line("On disk, read when used")
 		p.row("table rows", r.OnDisk, "Engram")
+	}
+	if !r.GPU.Known() {
+		p.line("")
+		p.line("No speed is predicted: the rates of %s are not known. --gpu names others, one like it perhaps.", r.GPU.Name)
+		return
 	}
 	r.printSpeed(p)
 	p.line("Nothing was measured: kernels are taken to reach %.0f %% of what copies and products reach on a %s.", 100*plan.Reach, r.GPU.Name)

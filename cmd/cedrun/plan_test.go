@@ -19,7 +19,7 @@ func TestPlanAnswersFromAConfigAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := succeed(t, "", "plan", "-m", dir, "--context", "512", "--batch", "2", "--host-memory", "2GiB")
+	r := succeed(t, "", "plan", "-m", dir, "--context", "512", "--batch", "2", "--host-memory", "2GiB", "--kv-host", "0")
 	for _, want := range []string{"2 x 512 tokens", "KV cache", "1024 tokens", "prefill", "decode", "after 511 tokens", "dense_gemm FP8"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("the plan lacks %q:\n%s", want, r.out)
@@ -85,6 +85,22 @@ func TestTheJSONOfAPlanForAGPU(t *testing.T) {
 	}
 }
 
+func TestAPlanForAGPUOfUnknownRatesIsOneOfMemory(t *testing.T) {
+	for _, name := range []string{"9.0", "voodoo"} {
+		r := succeed(t, "", "plan", "-m", testdata+"release", "--gpu", name, "--gpu-memory", "80GiB")
+		if !strings.Contains(r.out, "In the memory of the GPU") || !strings.Contains(r.out, "No speed is predicted") || strings.Contains(r.out, "tok/s") {
+			t.Errorf("%s", r.out)
+		}
+		var got map[string]any
+		if err := json.Unmarshal([]byte(succeed(t, "", "plan", "-m", testdata+"release", "--gpu", name, "--gpu-memory", "80GiB", "--json").out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got["device"] == nil || got["decode"] != nil || got["prefill"] != nil || got["kernels"] != nil {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
 func TestAPlanForAGPUSaysWhyAWishDoesNotFit(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -92,8 +108,9 @@ func TestAPlanForAGPUSaysWhyAWishDoesNotFit(t *testing.T) {
 		want string
 	}{
 		{"unknown GPU", []string{"--gpu", "voodoo"}, `--gpu "voodoo": use one of b200, h200`},
+		{"an old GPU", []string{"--gpu", "7.5", "--gpu-memory", "80GiB"}, "the kernels need compute capability 8.0"},
 		{"no GPU", []string{"--gpu-memory", "8GiB"}, "there is no GPU to plan for"},
-		{"small host", []string{"--gpu", "h200", "--host-memory", "64GiB"}, "fit on NVIDIA H200, 0 kB of snapshots) and has 68.7 GB"},
+		{"small host", []string{"--gpu", "h200", "--host-memory", "64GiB", "--kv-host", "0"}, "fit on NVIDIA H200, 0 kB of snapshots) and has 68.7 GB"},
 		{"context", []string{"--gpu", "l40s", "--context", "1048576", "--batch", "64"}, "lower --context to"},
 		{"small GPU", []string{"--gpu", "h200", "--gpu-memory", "10GiB"}, "take a device with more memory"},
 	} {

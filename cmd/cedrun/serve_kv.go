@@ -10,7 +10,6 @@ import (
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/engine"
-	"cedrun/runtime/kv"
 	"cedrun/runtime/plan"
 	"cedrun/runtime/serve/job"
 )
@@ -58,22 +57,23 @@ func sizeFlag(c *cli.Context, name string, unset int64) (int64, error) {
 // readKV fills in how large the parts of the KV cache are. The memory of the CPU back end is the host's, so that pages of
 // both tiers lie together there; a device has all pages, and the host snapshots only.
 func (s *server) readKV(f *engine.Files) error {
-	host, err := sizeFlag(s.c, "kv-host", s.cacheOf(plan.Available(os.DirFS("/"))))
+	s.setup = s.placed(f, s.setup)
+	host, err := sizeFlag(s.c, "kv-host", s.unasked(plan.DefaultCache(plan.Available(os.DirFS("/")))))
 	if err != nil {
 		return err
 	}
-	pages, snapshots := host/2, host-host/2
+	cache := plan.HostCache(host, s.c.IsSet("kv-host"))
 	if s.setup.Backend == ced.CUDA {
 		d, err := ced.DeviceInfo(s.device)
 		if err != nil {
 			return err
 		}
-		pages, snapshots = s.cacheOf(d.Free), host
+		cache = plan.DeviceCache(host, s.unasked(d.Free))
 		if s.c.IsSet("kv-device") {
-			pages = 0
+			cache.Pages = 0
 		}
 	}
-	tokens := s.setup.Slots * kv.PagesFor(s.setup.Context) * kv.PageTokens
+	tokens := plan.TextTokens(s.setup.Slots, s.setup.Context)
 	if s.c.IsSet("kv-device") {
 		device, err := sizeFlag(s.c, "kv-device", 0)
 		if err != nil {
@@ -85,29 +85,26 @@ func (s *server) readKV(f *engine.Files) error {
 				s.c.String("kv-device"), tokens, least, plan.GB(plan.TokenBytes(f.Config, least)))
 		}
 	}
-	s.setup.KVTokens = tokens + plan.TokensIn(f.Config, pages)
-	s.setup.Snapshots, s.setup.SnapshotTTL = int(snapshots), s.c.Duration("snapshot-time")
-	for s.setup.Backend == ced.CUDA && pages > 0 && !s.fits(f) { // nobody asked for them
-		pages /= 2
-		s.setup.KVTokens = tokens + plan.TokensIn(f.Config, pages)
+	with := func(x plan.Cache) engine.Setup {
+		setup := s.setup
+		setup.KVTokens, setup.Snapshots = tokens+plan.TokensIn(f.Config, x.Pages), int(x.Snapshots)
+		return setup
 	}
+	s.setup = with(cache.Shrink(func(x plan.Cache) bool {
+		setup := with(x)
+		setup.Device, setup.ExpertBytes = s.device, int(s.expertMemory)
+		return f.Fits(setup)
+	}))
+	s.setup.SnapshotTTL = s.c.Duration("snapshot-time")
 	return s.readDisk()
 }
 
-// fits reports whether the device has room for the setup.
-func (s *server) fits(f *engine.Files) bool {
-	setup := s.setup
-	setup.Device, setup.ExpertBytes = s.device, int(s.expertMemory)
-	_, err := f.Plan(setup)
-	return err == nil
-}
-
-// cacheOf is what of free memory the cache of prompts takes if no flag says.
-func (s *server) cacheOf(free int64) int64 {
+// unasked is what free memory counts for a cache that no flag asks for.
+func (s *server) unasked(free int64) int64 {
 	if s.defaults.Cache == job.CacheOff {
 		return 0
 	}
-	return min(free/16, 4<<30)
+	return free
 }
 
 // readDisk reads where pages are kept on disk.

@@ -159,6 +159,13 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	}
 }
 
+func TestOneStepAfterAFewTokensIsMeasured(t *testing.T) {
+	r := measure(t, "calm", Options{Contexts: []int{8}, Batches: []int{1}, Repeat: 1, Steps: 1})
+	if len(r.Rows) != 1 || r.Rows[0].Steps != 1 {
+		t.Errorf("%+v", r.Rows)
+	}
+}
+
 func TestACancelledRunReportsWhatItHas(t *testing.T) {
 	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/base"}, checkpoint.Options{}, "")
 	if err != nil {

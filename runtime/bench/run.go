@@ -172,7 +172,7 @@ func (b *bench) warm(ctx context.Context) error {
 	some := 2 * b.opt.Setup.Chunk
 	for _, c := range b.cases {
 		n := min(c.context, some)
-		if _, err := b.run(ctx, c, n, 2); err != nil {
+		if _, err := b.run(ctx, c, n, min(2, b.opt.Steps)); err != nil {
 			return fmt.Errorf("%s: %w", c, err)
 		}
 		b.touched = max(b.touched, n*c.batch)

@@ -202,6 +202,23 @@ func TestWhatIsWrongIsALineWithWhatToDo(t *testing.T) {
 	}
 }
 
+func TestAMissingDriverIsSaidOnce(t *testing.T) {
+	f := healthy(t)
+	gpus(f)
+	f.GPU = gpu.Reading{Fault: &gpu.Fault{Kind: gpu.NoLibrary, Text: "no NVIDIA driver library: this machine has no driver"}}
+	f.CUDA = CUDA{Err: errors.New("no NVIDIA driver: no libcuda.so.1 for this machine was found")}
+	r := Examine(f)
+	said := 0
+	for _, l := range r.Lines {
+		if l.Status == Fault {
+			said++
+		}
+	}
+	if said != 1 || r.OK {
+		t.Errorf("%d faults in %+v", said, r.Lines)
+	}
+}
+
 // From what the management library answers to a line.
 func TestWhatNVMLAnswersIsALine(t *testing.T) {
 	for answer, want := range map[nv.Return]string{

@@ -166,9 +166,15 @@ func (e *exam) describe(g *gpu.GPU) (s string) {
 	return s
 }
 
+// driverless reports whether the line on the driver has said that there is none.
+func (e *exam) driverless() bool {
+	f := e.GPU.Fault
+	return f != nil && (f.Kind == gpu.NoLibrary || f.Kind == gpu.NoDriver)
+}
+
 // cuda lists what --device may name.
 func (e *exam) cuda() {
-	if err := e.CUDA.Err; err != nil {
+	if err := e.CUDA.Err; err != nil && !e.driverless() {
 		e.say(Fault, "CUDA", err.Error(), "mend the driver, or use --backend cpu")
 	}
 	for i, d := range e.CUDA.Devices {

@@ -98,6 +98,8 @@ type Setup struct {
 	ExpertBytes int // of a device: model.Options.ExpertBytes; 0 = what is free
 	// NoGraphs lets a device run decode steps kernel by kernel, not captured: the same results.
 	NoGraphs bool
+	// Capturing, if set, is told at the start how many batch sizes of how many have their decode step captured.
+	Capturing func(done, of int)
 	// HugePages asks for huge pages behind caches, step buffers and mapped files.
 	HugePages bool
 	NoMap     bool
@@ -250,6 +252,7 @@ type Instance struct {
 	*Engine
 	Setup    Setup
 	SelfTest SelfTest
+	Captured Captured // of a device
 	stream   *ced.Stream
 	model    *model.Model
 	store    *disk.Store
@@ -314,6 +317,11 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 			s.Close()
 			return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
 		}
+	}
+	if i.Captured, err = i.capture(); err != nil {
+		m.Close()
+		s.Close()
+		return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
 	}
 	s.SetTrace(setup.Trace)
 	i.openStore()

@@ -27,6 +27,17 @@ func (f *Files) Plan(s Setup) (plan.Load, error) {
 	return l, nil
 }
 
+// Fits reports whether there is room for a setup: on a device for all of it, on the CPU for it and the weights that every
+// token reads.
+func (f *Files) Fits(s Setup) bool {
+	if s.Backend == ced.CUDA {
+		_, err := f.Plan(s)
+		return err == nil
+	}
+	sizes, err := s.sizes().Fill(f.Config)
+	return err != nil || plan.Fit(f.Config, f.counts(), sizes, s.Threads, plan.Available(os.DirFS("/"))) == nil
+}
+
 func (s Setup) sizes() plan.Setup {
 	return plan.Setup{
 		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens, Snapshots: int64(s.Snapshots),

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -55,8 +56,36 @@ func FindGPU(name string) (GPU, error) {
 		}
 		names = append(names, g.key)
 	}
-	return GPU{}, fmt.Errorf("%q: use one of %s", name, strings.Join(names, ", "))
+	return GPU{}, fmt.Errorf("%q: use one of %s; for another, give --gpu-memory too: its memory is planned, and no speed predicted", name, strings.Join(names, ", "))
 }
+
+// OtherGPU is one whose rates are not known: by name, or by compute capability (9.0 or sm_90), which the kernels may refuse.
+func OtherGPU(name string, memory int64) (GPU, error) {
+	if capability, ok := parseCapability(name); ok {
+		if capability < leastCapability {
+			return GPU{}, fmt.Errorf("%q: the kernels need compute capability %d.%d or later", name, leastCapability/10, leastCapability%10)
+		}
+		name = fmt.Sprintf("GPU of compute capability %d.%d", capability/10, capability%10)
+	}
+	return GPU{Name: name, Memory: memory}, nil
+}
+
+const leastCapability = 80
+
+// parseCapability reads 9.0, sm_90 and sm_90a as 90.
+func parseCapability(s string) (int, bool) {
+	if digits, ok := strings.CutPrefix(strings.ToLower(s), "sm_"); ok {
+		n, err := strconv.Atoi(strings.TrimRight(digits, "af"))
+		return n, err == nil && n >= 10
+	}
+	major, minor, ok := strings.Cut(s, ".")
+	a, aerr := strconv.Atoi(major)
+	b, berr := strconv.Atoi(minor)
+	return 10*a + b, ok && aerr == nil && berr == nil && a > 0 && b >= 0 && b < 10
+}
+
+// Known reports whether the rates are, so that speed can be predicted.
+func (g *GPU) Known() bool { return g.Read > 0 }
 
 // KnownGPU is the GPU that a driver calls so, if its rates are known.
 func KnownGPU(name string) (best GPU, known bool) {

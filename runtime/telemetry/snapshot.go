@@ -50,6 +50,7 @@ type Model struct {
 	KV      []Tier   `json:"kv"`
 	Prefix  *Prefix  `json:"prefix"`
 	Experts *Experts `json:"experts"`
+	Graphs  *Graphs  `json:"graphs,omitempty"` // of a GPU that captures decode steps
 	Engram  *Engram  `json:"engram"`
 	Limit   *Limit   `json:"limit"`
 }
@@ -91,6 +92,14 @@ type Experts struct {
 	Missed []uint64 `json:"missed"`
 	// On a device with room for a part of them: bytes that were brought there between steps.
 	Moved uint64 `json:"moved_bytes,omitempty"`
+}
+
+// Graphs counts decode steps of a GPU: replayed by one launch or run kernel by kernel, and batch sizes that were captured.
+type Graphs struct {
+	Captured uint64 `json:"captured"`
+	Replayed uint64 `json:"replayed"`
+	Plain    uint64 `json:"plain"`
+	Failed   uint64 `json:"failed"` // captures and launches that the GPU refused
 }
 
 // Engram counts rows of the n-gram tables.

@@ -50,6 +50,13 @@ func (p paint) model(v *View, width int) []string {
 	out = append(out, p.requests(m, v))
 	out = append(out, p.caches(m)...)
 	out = append(out, p.reads(m, r))
+	if g := m.Graphs; g != nil {
+		line := fmt.Sprintf("graphs   %d batch sizes captured   %s of decode steps replayed", g.Captured, ratio(g.Replayed, g.Replayed+g.Plain))
+		if g.Failed > 0 {
+			line += fmt.Sprintf("   %d refused by the GPU", g.Failed)
+		}
+		out = append(out, line)
+	}
 	return append(out, p.experts(m, r, width)...)
 }
 

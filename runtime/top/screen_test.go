@@ -88,6 +88,7 @@ func views() map[string]*View {
 
 	v = running(base())
 	v.GPU = gpu.Reading{Driver: "570.86.15", CUDA: "12.8", GPUs: []gpu.GPU{h200(0)}}
+	v.Snapshot.Model.Graphs = &telemetry.Graphs{Captured: 8, Replayed: 3104, Plain: 8, Failed: 1}
 	all["gpu"] = v
 
 	v = running(base())

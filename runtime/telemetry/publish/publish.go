@@ -174,6 +174,10 @@ func (p *Publisher) describe(inst *engine.Instance) *telemetry.Model {
 	if !blind {
 		m.Experts = experts
 	}
+	if setup.Backend == ced.CUDA && !setup.NoGraphs {
+		g := load.Graphs
+		m.Graphs = &telemetry.Graphs{Captured: g.Captured, Replayed: g.Replayed, Plain: g.Plain, Failed: g.Failed}
+	}
 	if len(inst.Config.Engram.Layers) > 0 {
 		m.Engram = &telemetry.Engram{Rows: c.Model.EngramRows}
 	}

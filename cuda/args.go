@@ -332,7 +332,17 @@ type ExpertGEMMArgs struct {
 	_            uint32
 	Limit        float32
 	_            float32
+	Addend       Addr
+	YFormat      Format
+	Flags        uint32
 }
+
+// Flags of ExpertGEMMArgs.
+const (
+	ExpertsPart     = 1
+	ExpertsProducts = 2
+	ExpertsSum      = 4
+)
 
 // GreedyArgs are the arguments of ced_greedy.
 type GreedyArgs struct {

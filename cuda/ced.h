@@ -399,7 +399,13 @@ typedef struct {
   uint64_t w1, w1_scales, w3, w3_scales, w2, w2_scales;
 } ced_expert;
 
-/* Experts of a layer (spec 6): y = bf16(sum over the row's routed experts in ascending expert id + shared expert).
+enum {
+  CED_EXPERTS_PART = 1,     /* experts without w1 are computed elsewhere: skipped */
+  CED_EXPERTS_PRODUCTS = 2, /* device only: all but the sum, whose parts stay in the workspace */
+  CED_EXPERTS_SUM = 4       /* device only: the sum alone, after a call with CED_EXPERTS_PRODUCTS */
+};
+
+/* Experts of a layer (spec 6): y = bf16(sum over the row's routed experts in ascending expert id + addend + shared expert).
  * Gate and up are rounded to BF16, clamped SwiGLU in f32, times the routing weight, rounded, re-quantised, down. */
 typedef struct {
   uint64_t rows;
@@ -409,11 +415,14 @@ typedef struct {
   uint64_t weights;  /* F32 [rows, top_k] */
   uint64_t experts;  /* ced_expert [experts] in stream memory, FP4 */
   ced_expert shared; /* FP8; w1 = 0: none */
-  uint64_t y;        /* out BF16 [rows, dim] */
+  uint64_t y;        /* out [rows, dim] of y_format */
   uint64_t workspace;
   uint32_t max_rows, experts_count, top_k, dim;
   uint32_t inter, unused;
   float limit, unused2; /* swiglu_limit, 0 = none */
+  uint64_t addend;      /* F32 [rows, dim]: the sum of what was computed elsewhere; 0 = none */
+  uint32_t y_format;    /* CED_BF16, or CED_F32: the sum is not rounded */
+  uint32_t flags;       /* CED_EXPERTS_* */
 } ced_expert_gemm_args;
 CED_API uint64_t ced_expert_gemm_workspace(const ced_stream *s, const ced_expert_gemm_args *a);
 CED_API int ced_expert_gemm(ced_stream *s, const ced_expert_gemm_args *a, ced_err *err);

@@ -38,7 +38,7 @@ func layouts() []layout {
 		{"ced_csa2_attend_args", C.sizeof_ced_csa2_attend_args, unsafe.Sizeof(CSA2AttendArgs{}), unsafe.Offsetof(C.ced_csa2_attend_args{}.top_k), unsafe.Offsetof(CSA2AttendArgs{}.TopK)},
 		{"ced_route_args", C.sizeof_ced_route_args, unsafe.Sizeof(RouteArgs{}), unsafe.Offsetof(C.ced_route_args{}.bias_format), unsafe.Offsetof(RouteArgs{}.BiasFormat)},
 		{"ced_expert", C.sizeof_ced_expert, unsafe.Sizeof(Expert{}), unsafe.Offsetof(C.ced_expert{}.w2_scales), unsafe.Offsetof(Expert{}.W2Scales)},
-		{"ced_expert_gemm_args", C.sizeof_ced_expert_gemm_args, unsafe.Sizeof(ExpertGEMMArgs{}), unsafe.Offsetof(C.ced_expert_gemm_args{}.limit), unsafe.Offsetof(ExpertGEMMArgs{}.Limit)},
+		{"ced_expert_gemm_args", C.sizeof_ced_expert_gemm_args, unsafe.Sizeof(ExpertGEMMArgs{}), unsafe.Offsetof(C.ced_expert_gemm_args{}.flags), unsafe.Offsetof(ExpertGEMMArgs{}.Flags)},
 		{"ced_greedy_args", C.sizeof_ced_greedy_args, unsafe.Sizeof(GreedyArgs{}), unsafe.Offsetof(C.ced_greedy_args{}.vocab), unsafe.Offsetof(GreedyArgs{}.Vocab)},
 	}
 }

@@ -25,5 +25,5 @@ static_assert(sizeof(ced_csa2_index_args) == 176);
 static_assert(sizeof(ced_csa2_attend_args) == 168);
 static_assert(sizeof(ced_route_args) == 80);
 static_assert(sizeof(ced_expert) == 48);
-static_assert(sizeof(ced_expert_gemm_args) == 144);
+static_assert(sizeof(ced_expert_gemm_args) == 160);
 static_assert(sizeof(ced_greedy_args) == 32);

@@ -21,6 +21,16 @@ int check_expert(int32_t number, const ced_expert &e, ced_err *err) {
   return CED_OK;
 }
 
+int check_sum(const ced_stream *s, const ced_expert_gemm_args &a, ced_err *err) {
+  if (a.y_format != CED_BF16 && a.y_format != CED_F32)
+    return fail(err, CED_EINVAL, "expert_gemm: y_format is %u, must be BF16 or F32", a.y_format);
+  const uint32_t halves = a.flags & (CED_EXPERTS_PRODUCTS | CED_EXPERTS_SUM);
+  if (a.flags > 7 || halves == (CED_EXPERTS_PRODUCTS | CED_EXPERTS_SUM) ||
+      (halves != 0 && kind_of(s) != CED_CUDA))
+    return fail(err, CED_EINVAL, "expert_gemm: flags are %u, which this stream does not do", a.flags);
+  return a.addend == 0 ? CED_OK : check_address("expert_gemm", "addend", a.addend, 64, err);
+}
+
 int check_choice(const ced_expert_gemm_args &a, ced_err *err) {
   const int32_t rows = row_count(a.rows), top_k = static_cast<int32_t>(a.top_k);
   for (int32_t r = 0; r < rows; r++) {
@@ -29,7 +39,7 @@ int check_choice(const ced_expert_gemm_args &a, ced_err *err) {
       if (e < 0 || static_cast<uint32_t>(e) >= a.experts_count)
         return fail(err, CED_EINVAL, "expert_gemm: idx[%d][%d] is %d, outside the %u experts", r, j, e,
                     a.experts_count);
-      CED_TRY(check_expert(e, at<const ced_expert>(a.experts)[e], err));
+      if (has_expert(a, e)) CED_TRY(check_expert(e, at<const ced_expert>(a.experts)[e], err));
     }
   }
   return CED_OK;
@@ -53,6 +63,7 @@ extern "C" int ced_expert_gemm(ced_stream *s, const ced_expert_gemm_args *a, ced
   CED_TRY(check_address(name, "x_scales", a->x_scales, 64, err));
   CED_TRY(check_address(name, "y", a->y, 64, err));
   CED_TRY(check_address(name, "workspace", a->workspace, 64, err));
+  CED_TRY(check_sum(s, *a, err));
   if (a->top_k > 0) {
     CED_TRY(check_address(name, "idx", a->idx, 64, err));
     CED_TRY(check_address(name, "weights", a->weights, 64, err));

@@ -2,7 +2,8 @@
 //   x [rows, dim] e4m3 with scales, idx/weights [rows, top_k] -> y [rows, dim] BF16
 //   expert: gate = bf16(x w1^T), up = bf16(x w3^T); a = bf16(weight * (silu(min(gate, limit)) * clamp(up, +-limit)));
 //           bf16(quantised(a) w2^T)
-//   y = bf16(routed experts added in f32 in ascending expert id, then the shared expert, which has no weight)
+//   y = bf16(routed experts added in f32 in ascending expert id, then the addend, then the shared expert, which has no
+//   weight); with y_format F32 that sum itself. CED_EXPERTS_PART leaves out experts without w1.
 #pragma once
 #include "internal.h"
 #include "num/bf16.h"
@@ -13,6 +14,11 @@ namespace ced {
 void expert_gemm_ref(ced_stream *s, const ced_expert_gemm_args &a);
 // Rows grouped by expert, so that each expert's weights are read once; sums in the order of tile.h, e^x in f32.
 void expert_gemm_cpu(ced_stream *s, const ced_expert_gemm_args &a);
+
+// Whether an expert of the table is computed here.
+CED_HD inline bool has_expert(const ced_expert_gemm_args &a, int32_t e) {
+  return (a.flags & CED_EXPERTS_PART) == 0 || at<const ced_expert>(a.experts)[e].w1 != 0;
+}
 
 // Workspace. An assignment is a row's use of an expert: row * top_k + j for the routed ones, then rows * top_k + row
 // for the shared one. The reference keeps one assignment at a time.

@@ -63,15 +63,24 @@ struct SwigluQuant {
   }
 };
 
-// y = the parts added in order, n elements.
+// A row's routed parts added in order, then the addend and the shared part, if there are such: n elements, into
+// rounded or, if that is null, into exact.
 struct AddParts {
   template <int W>
-  static CED_INLINE void run(const uint16_t *const *parts, int64_t count, int64_t n, uint16_t *y) {
+  static CED_INLINE void run(const uint16_t *const *parts, int64_t count, const float *addend,
+                             const uint16_t *shared, int64_t n, uint16_t *rounded, float *exact) {
     for (int64_t i = 0; i < n; i += 32) {
       float sum[32] = {};
       for (int64_t p = 0; p < count; p++)
         for (int l = 0; l < 32; l++) sum[l] = sum[l] + bf16_to_f32(parts[p][i + l]);
-      for (int l = 0; l < 32; l++) y[i + l] = f32_to_bf16(sum[l]);
+      if (addend != nullptr)
+        for (int l = 0; l < 32; l++) sum[l] = sum[l] + addend[i + l];
+      if (shared != nullptr)
+        for (int l = 0; l < 32; l++) sum[l] = sum[l] + bf16_to_f32(shared[i + l]);
+      if (rounded == nullptr)
+        for (int l = 0; l < 32; l++) exact[i + l] = sum[l];
+      else
+        for (int l = 0; l < 32; l++) rounded[i + l] = f32_to_bf16(sum[l]);
     }
   }
 };
@@ -117,20 +126,22 @@ void down(const Context &c, const Share &share, int64_t n, int count, int64_t be
                          at<uint16_t>(c.work.out) + share.assignment(begin + i) * dim + n);
 }
 
-// Groups the routed assignments by expert, keeping their order; returns the number of active experts.
+// Groups the routed assignments that are computed here by expert, keeping their order; returns the number of active experts.
 int64_t group(const ced_expert_gemm_args &a, const ExpertWorkspace &work, int64_t routed) {
   const int64_t experts = a.experts_count;
   int32_t *order = at<int32_t>(work.order), *first = at<int32_t>(work.first),
           *active = at<int32_t>(work.active);
   const int32_t *idx = at<const int32_t>(a.idx);
   for (int64_t e = 0; e <= experts; e++) first[e] = 0;
-  for (int64_t i = 0; i < routed; i++) first[idx[i] + 1]++;
+  for (int64_t i = 0; i < routed; i++)
+    if (has_expert(a, idx[i])) first[idx[i] + 1]++;
   int64_t n = 0;
   for (int64_t e = 0; e < experts; e++) {
     if (first[e + 1] > 0) active[n++] = static_cast<int32_t>(e);
     first[e + 1] += first[e];
   }
-  for (int64_t i = 0; i < routed; i++) order[first[idx[i]]++] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < routed; i++)
+    if (has_expert(a, idx[i])) order[first[idx[i]]++] = static_cast<int32_t>(i);
   for (int64_t e = experts; e > 0; e--) first[e] = first[e - 1];  // the starts again
   first[0] = 0;
   return n;
@@ -140,7 +151,7 @@ int64_t group(const ced_expert_gemm_args &a, const ExpertWorkspace &work, int64_
 void combine(const Context &c, int64_t r) {
   const int64_t dim = c.a.dim, top_k = c.a.top_k;
   const int32_t *idx = at<const int32_t>(c.a.idx) + r * top_k;
-  const uint16_t *parts[65];
+  const uint16_t *parts[64];
   int64_t sorted[64], count = 0;
   for (int64_t j = 0; j < top_k; j++) {
     int64_t i = j;
@@ -148,10 +159,14 @@ void combine(const Context &c, int64_t r) {
     sorted[i] = j;
   }
   const uint16_t *out = at<const uint16_t>(c.work.out);
-  for (int64_t j = 0; j < top_k; j++) parts[count++] = out + (r * top_k + sorted[j]) * dim;
-  if (c.a.shared.w1 != 0) parts[count++] = out + (c.routed + r) * dim;
-  vectorised<AddParts>(static_cast<const uint16_t *const *>(parts), count, dim,
-                       at<uint16_t>(c.a.y) + r * dim);
+  for (int64_t j = 0; j < top_k; j++)
+    if (has_expert(c.a, idx[sorted[j]])) parts[count++] = out + (r * top_k + sorted[j]) * dim;
+  const bool exact = c.a.y_format == CED_F32;
+  vectorised<AddParts>(static_cast<const uint16_t *const *>(parts), count,
+                       c.a.addend != 0 ? at<const float>(c.a.addend) + r * dim : nullptr,
+                       c.a.shared.w1 != 0 ? out + (c.routed + r) * dim : nullptr, dim,
+                       exact ? nullptr : at<uint16_t>(c.a.y) + r * dim,
+                       exact ? at<float>(c.a.y) + r * dim : nullptr);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ constexpr uint32_t kStep = 64, kWarps = 8, kThreads = 32 * kWarps, kGroupThreads
 constexpr uint32_t kGroup = 32,
                    kOutputs = 16;  // channels of a block: a quantisation group; of the second half
 
-// One block: the assignments by expert, each expert's in ascending order, and how many tiles of rows come before it.
+// One block: the assignments of experts that are computed here by expert, each expert's in ascending order, and how many tiles of rows come before it.
 __global__ void __launch_bounds__(kGroupThreads, 1)
     group_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t tile_rows) {
   SHARED(uint32_t, part, kGroupThreads / 32);
@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
   for (int32_t base = 0; base < experts; base += kGroupThreads) {
     const int32_t e = base + static_cast<int32_t>(threadIdx.x);
     uint32_t n = 0, all = 0;
-    for (int32_t i = 0; i < routed; i++) n += idx[i] == e;
+    if (e < experts && has_expert(a, e))
+      for (int32_t i = 0; i < routed; i++) n += idx[i] == e;
     uint32_t to = placed + block_scan<kGroupThreads>(n, part, &all);
     placed += all;
     const uint32_t tile = tiled + block_scan<kGroupThreads>(ceil_div(n, tile_rows), part, &all);
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, ring_blocks(kTiles))
   run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
 }
 
-// A row's experts in ascending id, then the shared one.
+// A row's experts in ascending id, then the addend, then the shared one.
 __global__ void __launch_bounds__(kThreads) combine_kernel(ced_expert_gemm_args a, ExpertWorkspace work) {
   SHARED(int32_t, order, 64);
   const int32_t count = row_count(a.rows);
@@ -224,9 +225,17 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(ced_expert_gemm_args 
         const uint32_t v = *reinterpret_cast<const uint32_t *>(out + assignment * a.dim + d);
         low += low_bf16(v), high += high_bf16(v);
       };
-      for (uint32_t k = 0; k < a.top_k; k++) add(r * a.top_k + static_cast<size_t>(order[k]));
+      for (uint32_t k = 0; k < a.top_k; k++)
+        if (has_expert(a, idx[order[k]])) add(r * a.top_k + static_cast<size_t>(order[k]));
+      if (a.addend != 0) {
+        const float2 v = *reinterpret_cast<const float2 *>(at<const float>(a.addend) + r * a.dim + d);
+        low += v.x, high += v.y;
+      }
       if (a.shared.w1 != 0) add(static_cast<size_t>(a.max_rows) * a.top_k + r);
-      *reinterpret_cast<uint32_t *>(at<uint16_t>(a.y) + r * a.dim + d) = pack_bf16(low, high);
+      if (a.y_format == CED_F32)
+        *reinterpret_cast<float2 *>(at<float>(a.y) + r * a.dim + d) = make_float2(low, high);
+      else
+        *reinterpret_cast<uint32_t *>(at<uint16_t>(a.y) + r * a.dim + d) = pack_bf16(low, high);
     }
     __syncthreads();  // before the next row's order
   }
@@ -265,7 +274,8 @@ uint32_t tile_rows(uint32_t rows) {
 int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err) {
   const ExpertWorkspace work = expert_workspace(a);
   const uint32_t routed = a.max_rows * a.top_k;
-  if (routed > 0) {
+  const bool products = (a.flags & CED_EXPERTS_SUM) == 0;
+  if (routed > 0 && products) {
     // In long steps what an expert has on average; in short ones hardly any has more than 8.
     const uint32_t rows = tile_rows(a.max_rows <= 16 ? 8 : std::max(16u, routed / a.experts_count)),
                    tiles = std::min(routed, a.experts_count) + routed / rows;
@@ -273,11 +283,12 @@ int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err)
     CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP4, rows, tiles, err)
                       : launch_expert<CED_FP4>(s, a, work, rows, tiles, err));
   }
-  if (a.shared.w1 != 0) {
+  if (a.shared.w1 != 0 && products) {
     const uint32_t rows = tile_rows(a.max_rows), tiles = ceil_div(a.max_rows, rows);
     CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP8, rows, tiles, err)
                       : launch_expert<CED_FP8>(s, a, work, rows, tiles, err));
   }
+  if ((a.flags & CED_EXPERTS_PRODUCTS) != 0) return CED_OK;
   return launch(s, err, "expert_gemm",
                 {dim3(row_blocks(a.max_rows).x, ceil_div(a.dim, 2 * kThreads)), kThreads}, combine_kernel, a,
                 work);

@@ -40,17 +40,22 @@ void expert_gemm_ref(ced_stream *, const ced_expert_gemm_args &a) {
     const int32_t *idx = at<const int32_t>(a.idx) + r * top_k;
     uint16_t *out = at<uint16_t>(work.out);  // per chosen expert, then the shared one
     for (int64_t j = 0; j < top_k; j++)
-      expert(a, work, r, at<const ced_expert>(a.experts)[idx[j]], CED_FP4,
-             at<const float>(a.weights)[r * top_k + j], out + j * dim);
+      if (has_expert(a, idx[j]))
+        expert(a, work, r, at<const ced_expert>(a.experts)[idx[j]], CED_FP4,
+               at<const float>(a.weights)[r * top_k + j], out + j * dim);
     const bool shared = a.shared.w1 != 0;
     if (shared) expert(a, work, r, a.shared, CED_FP8, 1, out + top_k * dim);
     for (int64_t d = 0; d < dim; d++) {
       float sum = 0;
       for (int32_t e = 0; e < static_cast<int32_t>(a.experts_count); e++)
         for (int64_t j = 0; j < top_k; j++)
-          if (idx[j] == e) sum = sum + bf16_to_f32(out[j * dim + d]);
+          if (idx[j] == e && has_expert(a, e)) sum = sum + bf16_to_f32(out[j * dim + d]);
+      if (a.addend != 0) sum = sum + at<const float>(a.addend)[r * dim + d];
       if (shared) sum = sum + bf16_to_f32(out[top_k * dim + d]);
-      at<uint16_t>(a.y)[r * dim + d] = f32_to_bf16(sum);
+      if (a.y_format == CED_F32)
+        at<float>(a.y)[r * dim + d] = sum;
+      else
+        at<uint16_t>(a.y)[r * dim + d] = f32_to_bf16(sum);
     }
   }
 }

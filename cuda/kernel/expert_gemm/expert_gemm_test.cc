@@ -292,6 +292,76 @@ TEST("expert_gemm: the order of a row's choices does not matter") {
   }
 }
 
+// The experts of p without those that some other place computes: odd ones, or even ones.
+void leave_out(Rig &rig, const Problem &p, ced_expert_gemm_args &a, size_t odd) {
+  auto table = rig.get<ced_expert>(a.experts, p.experts.size());
+  for (size_t e = 0; e < table.size(); e++)
+    if (e % 2 == odd) table[e] = {};
+  a.experts = rig.put(table), a.flags = CED_EXPERTS_PART;
+}
+
+TEST("expert_gemm: two places share the experts: the sum of one, in f32, comes before the shared expert") {
+  for (size_t rows : {1, 9, 40}) {
+    const Problem p = small(rows);
+    for (ced_kind kind : bodies("expert_gemm")) {
+      CONTEXT("rows=" << rows << " kind=" << kind);
+      Rig rig(kind);
+      auto other = arguments(rig, p), a = other;
+      leave_out(rig, p, other, 0);
+      other.shared = {}, other.y_format = CED_F32, other.y = rig.out<float>(rows * p.dim);
+      rig.run(ced_expert_gemm, other);
+      const auto sum = rig.get<float>(other.y, rows * p.dim);
+
+      // Each expert alone says what the sums have to be.
+      std::vector<float> here(rows * p.dim), there(rows * p.dim), shared(rows * p.dim);
+      for (size_t r = 0; r < rows; r++)
+        for (int32_t e = 0; e < 8; e++)
+          for (size_t j = 0; j < 3; j++) {
+            if (p.idx[3 * r + j] != e) continue;
+            Problem one = rows_of(p, {r});
+            one.shared.clear(), one.top_k = 1;
+            one.idx = {e}, one.weights = {p.weights[3 * r + j]};
+            const auto y = run(rig, one);
+            for (size_t d = 0; d < p.dim; d++)
+              (e % 2 == 0 ? here : there)[r * p.dim + d] += ced::bf16_to_f32(y[d]);
+          }
+      Problem one = p;
+      one.top_k = 0, one.idx.clear(), one.weights.clear();
+      const auto y = run(rig, one);
+      for (size_t i = 0; i < y.size(); i++) shared[i] = ced::bf16_to_f32(y[i]);
+      CHECK_BITS(sum.data(), there.data(), sum.size());
+
+      leave_out(rig, p, a, 1);
+      a.addend = other.y;
+      std::vector<uint16_t> want(rows * p.dim);
+      for (size_t i = 0; i < want.size(); i++) want[i] = ced::f32_to_bf16(here[i] + there[i] + shared[i]);
+      rig.run(ced_expert_gemm, a);
+      CHECK_BITS(rig.get<uint16_t>(a.y, want.size()).data(), want.data(), want.size());
+      if (kind != CED_CUDA) continue;
+      rig.poison<uint16_t>(a.y, want.size());
+      a.flags |= CED_EXPERTS_PRODUCTS;
+      rig.run(ced_expert_gemm, a);
+      a.flags ^= CED_EXPERTS_PRODUCTS | CED_EXPERTS_SUM;
+      rig.run(ced_expert_gemm, a);
+      CHECK_BITS(rig.get<uint16_t>(a.y, want.size()).data(), want.data(), want.size());
+    }
+  }
+}
+
+TEST("expert_gemm: a row all of whose experts are here has its bits though others are elsewhere") {
+  const Problem p = small(9);
+  for (ced_kind kind : bodies("expert_gemm")) {
+    CONTEXT("kind=" << kind);
+    Rig rig(kind);
+    auto a = arguments(rig, p);
+    rig.run(ced_expert_gemm, a);
+    const auto want = rig.get<uint16_t>(a.y, 9 * p.dim);
+    a.flags = CED_EXPERTS_PART, a.addend = rig.put(std::vector<float>(9 * p.dim));
+    rig.run(ced_expert_gemm, a);
+    CHECK_BITS(rig.get<uint16_t>(a.y, want.size()).data(), want.data(), want.size());
+  }
+}
+
 TEST("expert_gemm: refuses bad arguments and accepts no rows") {
   Rig rig(CED_CPU);
   const Problem p = small(1);
@@ -314,6 +384,12 @@ TEST("expert_gemm: refuses bad arguments and accepts no rows") {
   CHECK_EQ(refusal(), "expert_gemm: top_k is 9, must be 0..8");
   a = good, a.workspace = 0;
   CHECK_EQ(refusal(), "expert_gemm: workspace is missing");
+  a = good, a.y_format = CED_FP8;
+  CHECK_EQ(refusal(), "expert_gemm: y_format is 2, must be BF16 or F32");
+  a = good, a.flags = CED_EXPERTS_SUM;
+  CHECK_EQ(refusal(), "expert_gemm: flags are 4, which this stream does not do");
+  a = good, a.addend = a.y + 4;
+  CHECK(refusal().find("expert_gemm: addend = 0x") == 0);
   const Problem none = small(0);
   for (ced_kind kind : bodies("expert_gemm")) {
     Rig empty(kind);

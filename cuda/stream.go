@@ -27,6 +27,7 @@ type Stream struct {
 	err  C.ced_err // here, so that a failing call does not allocate one
 
 	trace *Trace // nil: nothing is recorded
+	fault func(call string) error
 }
 
 // Flag changes how a stream runs, never its results.

@@ -115,8 +115,11 @@ func (s *Stream) end(kernel string, start time.Duration, rc int) error {
 	if s.trace != nil && start >= 0 {
 		s.trace.call(kernel, start)
 	}
-	if rc == 0 {
-		return nil
+	if rc != 0 {
+		return failure(&s.err)
 	}
-	return failure(&s.err)
+	if s.fault != nil {
+		return s.fault(kernel)
+	}
+	return nil
 }

@@ -351,12 +351,7 @@ func (e *Engine) step() {
 			e.end(t.run, FinishError, fmt.Errorf("step: %w", err))
 		}
 	}
-	var logits ced.Addr
-	var n int
-	var err error
-	if len(b.spans) > 0 {
-		logits, n, err = e.forward(b.spans)
-	}
+	logits, n, err := e.run(b)
 	e.s.Mark(plan.PartSampling.String(), -1)
 	if err == nil && n != b.outputs {
 		err = fmt.Errorf("%d rows of logits where %d were wanted", n, b.outputs)

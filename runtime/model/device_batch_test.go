@@ -105,3 +105,10 @@ func feedRagged(t *testing.T, m *Model, mode Prefill, prompts, forced [][]int32,
 	release(t, m, qs...)
 	return rows
 }
+
+// As on the CPU, TestAStepThatLackedMemoryRunsAgain.
+func TestADeviceRunsAStepThatLackedMemoryAgain(t *testing.T) {
+	needDevice(t)
+	m := openModelOn(t, ced.CUDA, "../../testdata/mini/base", checkpoint.Options{}, Options{Slots: 4, Context: 64, StepRows: 96, Graphs: true})
+	checkRepeats(t, m, [2]Prefill{Exact, Replay}, 31, 200)
+}

@@ -22,7 +22,8 @@ type pass struct {
 // Forward runs one step: it advances every span's sequence by its tokens, for which Reserve must have made room, and
 // returns the logits of the rows that asked for them, in order of spans and positions: F32 [n, vocab] in stream
 // memory, valid until the next step. A span must not want logits before its sequence's FirstLogits. On an error the
-// sequences have not advanced; their caches are to be discarded.
+// sequences have not advanced. Those for which there was Keep can be fed again after Undo; the others' caches are to be
+// discarded.
 func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err error) {
 	m.probe = probe
 	m.mark(plan.PartEmbedding, -1)

@@ -38,6 +38,18 @@ type part struct {
 
 // parts lists what an image holds of a slot, in a fixed order.
 func (m *Model) parts(slot int) []part {
+	out := m.windows(slot)
+	for i, at := range m.tails {
+		if _, n := m.tailPlane(i); at != 0 {
+			n *= m.cfg.Window
+			out = append(out, part{at + ced.Addr(slot*n), n})
+		}
+	}
+	return out
+}
+
+// windows lists the rings and open groups of a slot.
+func (m *Model) windows(slot int) []part {
 	var out []part
 	ring := m.ringRows() * m.rowBytes()
 	for l := range m.schedule {
@@ -47,12 +59,6 @@ func (m *Model) parts(slot int) []part {
 	for _, l := range m.cfg.KVSources {
 		if at, ok := m.open[l]; ok {
 			out = append(out, part{at + ced.Addr(slot*open), open})
-		}
-	}
-	for i, at := range m.tails {
-		if _, n := m.tailPlane(i); at != 0 {
-			n *= m.cfg.Window
-			out = append(out, part{at + ced.Addr(slot*n), n})
 		}
 	}
 	return out

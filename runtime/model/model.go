@@ -76,6 +76,8 @@ type Model struct {
 	open        map[int]ced.Addr
 	tails       [tailPlanes]ced.Addr // with Options.Tails: [slots][window][bytes of a row]
 
+	kept ced.Addr // page-locked: [slots][keptBytes] windows as they were before a step
+
 	freqPlain, freqCompressed ced.Addr
 	ws                        workspace
 	pass                      pass // of the step that runs
@@ -215,6 +217,9 @@ func (m *Model) allocate() error {
 		}
 	}
 	if err := m.allocateTails(); err != nil {
+		return err
+	}
+	if err := m.allocateKept(); err != nil {
 		return err
 	}
 	if m.freqPlain, err = m.upload(bytesOf(c.RopeFreqs(false))); err != nil {

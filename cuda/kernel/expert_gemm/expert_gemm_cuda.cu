@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
   for (int32_t base = 0; base < experts; base += kGroupThreads) {
     const int32_t e = base + static_cast<int32_t>(threadIdx.x);
     uint32_t n = 0, all = 0;
-    if (e < experts && has_expert(a, e))
-      for (int32_t i = 0; i < routed; i++) n += idx[i] == e;
+    for (int32_t i = 0; i < routed; i++) n += idx[i] == e;
+    if (n > 0 && !has_expert(a, e)) n = 0;
     uint32_t to = placed + block_scan<kGroupThreads>(n, part, &all);
     placed += all;
     const uint32_t tile = tiled + block_scan<kGroupThreads>(ceil_div(n, tile_rows), part, &all);

@@ -7,16 +7,18 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/model"
 )
 
 // short makes the steps of an engine that have so many requests lack memory after so many calls of the stream, in each of
-// their first attempts.
-func short(i *Instance, requests, after, attempts int) {
+// their first attempts. No step is run before all requests are there.
+func short(i *Instance, requests, after, attempts int, there *sync.WaitGroup) {
 	forward := i.Engine.forward
 	i.Engine.forward = func(spans []model.Span) (ced.Addr, int, error) {
+		there.Wait()
 		if attempts > 0 && len(spans) == requests {
 			attempts--
 			requests--
@@ -36,21 +38,23 @@ func short(i *Instance, requests, after, attempts int) {
 func reading(i *Instance, modes ...model.Prefill) []*job {
 	var jobs []*job
 	for n, length := range []int{5, 60, 60, 90} {
-		jobs = append(jobs, &job{Request: Request{Prompt: someIDs(i, length, uint64(n)), MaxTokens: 12, Prefill: modes[n%len(modes)], Cache: CacheSnapshot}})
+		jobs = append(jobs, &job{Request: Request{Prompt: someIDs(i, length, uint64(n)), MaxTokens: 25, Prefill: modes[n%len(modes)], Cache: CacheSnapshot}})
 	}
 	return watched(i.Config, jobs)
 }
 
 // together runs jobs in common steps, whatever becomes of them.
-func together(t *testing.T, i *Instance, jobs []*job) {
+func together(t *testing.T, i *Instance, jobs []*job, there *sync.WaitGroup) {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, j := range jobs {
-		g, err := i.Submit(context.Background(), j.Request)
-		if err != nil {
-			t.Fatal(err)
-		}
 		all.Go(func() {
+			time.AfterFunc(5*time.Millisecond, there.Done) // it waits to be taken then
+			g, err := i.Submit(context.Background(), j.Request)
+			if err != nil {
+				t.Error(err)
+				return
+			}
 			for {
 				tok, ok := g.Next(context.Background())
 				if !ok {
@@ -74,9 +78,11 @@ func TestMemoryThatAStepLacksCostsOneRequest(t *testing.T) {
 	for n, c := range []struct{ attempts, after int }{{1, 0}, {1, 30}, {1, 61}, {1, 110}, {2, 97}, {3, 20}} {
 		i := open(t, "base", setup)
 		pages := i.model.Pool().Free()
-		short(i, 4, c.after, c.attempts)
+		var there sync.WaitGroup
+		there.Add(len(want))
+		short(i, 4, c.after, c.attempts, &there)
 		got := reading(i, modes...)
-		together(t, i, got)
+		together(t, i, got, &there)
 		failed := 0
 		for k, j := range got {
 			if j.result.Err != nil {

@@ -148,7 +148,8 @@ var faults = []fault{
 	{"experts added in the order of choice", []edit{
 		{expertRef, `      for (int32_t e = 0; e < static_cast<int32_t>(a.experts_count); e++)
         for (int64_t j = 0; j < top_k; j++)
-          if (idx[j] == e) sum`, `      for (int64_t j = 0; j < top_k; j++) sum`},
+          if (idx[j] == e && has_expert(a, e)) sum`, `      for (int64_t j = 0; j < top_k; j++)
+        if (has_expert(a, idx[j])) sum`},
 		{expertCPU, "idx[sorted[i - 1]] > idx[j]", "idx[sorted[i - 1]] < 0"},
 	}, native("expert_gemm")},
 	{"the routing weight left out", []edit{

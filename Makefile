@@ -52,7 +52,7 @@ test-sim: require
 # also base, wide, vl, sched40). Minutes, by hand.
 MINIS      ?= plain edge calm
 test-sim-go: sim
-	go test -tags sim -run 'Residency|Captur|Stale|ATrace|LackedMemory' ./runtime/model
+	go test -tags sim -run 'Residency|Captur|Stale|ATrace|LackedMemory|ExpertsOfTheCPU' ./runtime/model
 	CED_SIM_SEED=0 go test -tags sim -run 'Residency.*/half$$' ./runtime/model # copies as late as may be
 	go test -tags sim -run 'Experts|Device|Step' ./runtime/engine
 	go test -tags sim -run 'Device|Auto|AServer' ./cmd/cedrun

@@ -22,6 +22,22 @@ func expertMemoryFlag() cli.Flag {
 	return stringFlag(groupCompute, "expert-memory", "", "with --backend cuda: give routed experts `SIZE` of the device's memory (as in 60GiB); all lie in host memory then, from where those without room are read (default: what is free)")
 }
 
+func expertComputeFlag() cli.Flag {
+	return stringFlag(groupCompute, "expert-compute", "device", "with --backend cuda: `WHERE` experts without room on the device are computed: device, which reads them over the bus, or cpu, from host memory, with bits of its own for each --expert-memory")
+}
+
+// expertsByHost reads --expert-compute.
+func expertsByHost(c *cli.Context) (bool, error) {
+	switch where := c.String("expert-compute"); where {
+	case "", "device":
+		return false, nil
+	case "cpu":
+		return true, nil
+	default:
+		return false, fmt.Errorf("--expert-compute %q: use device or cpu", where)
+	}
+}
+
 // backend reads --backend, and --device and --expert-memory, which it keeps for start.
 func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 	name := c.String("backend")
@@ -37,6 +53,11 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 				return 0, fmt.Errorf("--expert-memory: %w", err)
 			}
 		}
+		if con.hostExperts, err = expertsByHost(c); err != nil {
+			return 0, err
+		}
+	} else if c.IsSet("expert-compute") {
+		return 0, fmt.Errorf("--expert-compute: the back end %s computes all experts; use --backend cuda", kind)
 	} else if c.IsSet("expert-memory") {
 		return 0, fmt.Errorf("--expert-memory: the back end %s has no memory of its own; use --backend cuda", kind)
 	} else if c.IsSet("device") {
@@ -48,7 +69,7 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 // hostBackend is backend for commands that measure: they do so on the CPU only, which auto means there.
 func (con *console) hostBackend(c *cli.Context, onDevice error) (ced.Kind, error) {
 	if c.String("backend") == "auto" {
-		if c.IsSet("device") || c.IsSet("expert-memory") {
+		if c.IsSet("device") || c.IsSet("expert-memory") || c.IsSet("expert-compute") {
 			return 0, onDevice
 		}
 		if devices() && ced.Devices(ced.CUDA) > 0 {
@@ -70,7 +91,7 @@ func (con *console) placed(f *engine.Files, setup engine.Setup) engine.Setup {
 		return setup
 	}
 	on := setup
-	on.Device, on.ExpertBytes = con.device, int(con.expertMemory)
+	on.Device, on.ExpertBytes, on.HostExperts = con.device, int(con.expertMemory), con.hostExperts
 	load, err := f.Plan(on)
 	var misfit *plan.FitError
 	if err == nil && load.Device.ExpertsHost > 0 {

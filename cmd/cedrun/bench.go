@@ -115,7 +115,7 @@ func (con *console) benchOptions(c *cli.Context) (o bench.Options, err error) {
 	if o.Setup.Backend, err = con.hostBackend(c, errBenchDevice); err != nil {
 		return o, err
 	}
-	o.Setup.Device, o.Setup.ExpertBytes = con.device, int(con.expertMemory)
+	o.Setup.Device, o.Setup.ExpertBytes, o.Setup.HostExperts = con.device, int(con.expertMemory), con.hostExperts
 	for _, x := range []struct {
 		flag string
 		dst  *[]int

@@ -30,6 +30,7 @@ type console struct {
 	noSelfTest, noGraphs  bool
 	device                int // of the CUDA back end
 	expertMemory          int64
+	hostExperts           bool // --expert-compute cpu
 	automaticBackend      bool // --backend auto
 	hugePages, hugeCopies bool
 	warming               engine.Warming

@@ -93,6 +93,8 @@ func TestEveryDeviceComputesTheSameBits(t *testing.T) {
 	}{
 		{[]string{"--backend", "cuda", "--device", "3"}, "there is no CUDA device 3: this machine has 3, counted from 0"},
 		{[]string{"--backend", "cpu", "--device", "1"}, "the back end cpu has none"},
+		{[]string{"--backend", "cpu", "--expert-compute", "cpu"}, "--expert-compute: the back end cpu computes all experts; use --backend cuda"},
+		{[]string{"--backend", "cuda", "--expert-compute", "host"}, "--expert-compute \"host\": use device or cpu"},
 	} {
 		if r, _ := logitsTo(t, env, c.args...); r.status != 1 || !strings.Contains(r.err, c.want) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%v: status %d, %q", c.args, r.status, r.err)

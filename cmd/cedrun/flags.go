@@ -70,6 +70,7 @@ func computeFlags() []cli.Flag {
 		stringFlag(groupCompute, "backend", "auto", "compute on `BACKEND`: auto, cpu, cuda, or ref (slow, the specification's own arithmetic)"),
 		deviceFlag(),
 		expertMemoryFlag(),
+		expertComputeFlag(),
 		threadsFlag(),
 		boolFlag(groupCompute, "pin", "bind each thread to a core of its own; for a machine that does nothing else"),
 	}

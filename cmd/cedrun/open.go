@@ -62,7 +62,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 // start starts an engine on opened files, after it has said what that will take.
 func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance, error) {
 	if setup = con.placed(f, setup); setup.Backend == ced.CUDA {
-		setup.Device, setup.ExpertBytes = con.device, int(con.expertMemory)
+		setup.Device, setup.ExpertBytes, setup.HostExperts = con.device, int(con.expertMemory), con.hostExperts
 	}
 	p, err := f.Plan(setup)
 	if err != nil {
@@ -101,6 +101,10 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	}
 	if u := i.Counters().Model.Slots; u != nil {
 		con.log.Info().Int("slots", u.Slots).Int("experts", u.Experts).Int("bytes", u.Bytes).Str("first", u.First).Msg("experts on the device")
+		if u.ByHost {
+			con.log.Info().Int("experts", u.Experts-u.Slots).Int("threads", i.Setup.Threads).Int("expert_memory", i.Setup.ExpertBytes).
+				Msg("the CPU computes the other experts: results have the bits of this --expert-memory, and steps are not captured")
+		}
 	}
 	if t := i.SelfTest; t.Warning != "" {
 		con.log.Warn().Msg(t.Warning)

@@ -114,6 +114,9 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 		return nil, err
 	}
 	w.wish = plan.Setup{Context: c.Int("context"), Slots: c.Int("batch")}
+	if w.wish.HostExperts, err = expertsByHost(c); err != nil {
+		return nil, err
+	}
 	if w.setup, err = w.wish.Fill(w.config); err != nil {
 		return nil, err
 	}

@@ -107,7 +107,11 @@ func (r *planReport) printDevice(p *lines) {
 	p.row("reserve", d.Reserve, "for the driver")
 	p.row("memory", d.Device.Free, "free; the KV cache could grow to %d tokens, with fewest experts", d.KVFit)
 	p.line("In host memory")
-	p.row("experts", d.ExpertsHost, "page-locked: all, read over the bus where the GPU has them not")
+	if d.HostExperts {
+		p.row("experts", d.ExpertsHost, "mapped: computed by the CPU, with bits of their own for each --expert-memory")
+	} else {
+		p.row("experts", d.ExpertsHost, "page-locked: all, read over the bus where the GPU has them not")
+	}
 	p.row("snapshots", m.Buffers.Snapshots, "at most")
 	p.row("program", m.Buffers.Program, "")
 	p.row("table rows", m.Rows-m.Weights.Embedding, "mapped; Engram")
@@ -118,7 +122,8 @@ func (r *planReport) printDevice(p *lines) {
 	}
 	if r.OnDisk > 0 {
 		p.line("On disk, read when used")
-		p.row("table rows", r.OnDisk, "Engram")
+		p.row("experts", m.Weights.Experts-m.ExpertsHeld, "of those that the CPU computes; the speeds below leave that out")
+		p.row("table rows", r.OnDisk-(m.Weights.Experts-m.ExpertsHeld), "Engram")
 	}
 	if !r.GPU.Known() {
 		p.line("")
@@ -129,7 +134,10 @@ func (r *planReport) printDevice(p *lines) {
 	p.line("Nothing was measured: kernels are taken to reach %.0f %% of what copies and products reach on a %s.", 100*plan.Reach, r.GPU.Name)
 	p.line("A decode step by kernel, predicted")
 	r.printKernels(p)
-	if d.ExpertsHost > 0 {
+	switch {
+	case d.HostExperts:
+		p.line("Speeds are those of --expert-compute device, which reads the other experts over the bus: how fast the CPU of that host computes them is not known.")
+	case d.ExpertsHost > 0:
 		p.line("Experts are taken to be chosen uniformly: real choices are skewed, so fewer are read over the bus.")
 	}
 }

@@ -92,7 +92,7 @@ func (s *server) readKV(f *engine.Files) error {
 	}
 	s.setup = with(cache.Shrink(func(x plan.Cache) bool {
 		setup := with(x)
-		setup.Device, setup.ExpertBytes = s.device, int(s.expertMemory)
+		setup.Device, setup.ExpertBytes, setup.HostExperts = s.device, int(s.expertMemory), s.hostExperts
 		return f.Fits(setup)
 	}))
 	s.setup.SnapshotTTL = s.c.Duration("snapshot-time")

@@ -19,6 +19,9 @@ type Subject struct {
 	Checkpoint *checkpoint.Checkpoint
 	Config     *config.Config
 	Rows       model.RowSource // nil without Engram
+	// Experts of a device, as in model.Options.
+	ExpertBytes int
+	HostExperts bool
 }
 
 // Run compares the subject with golden files (conformance README 2; one of them must hold input_ids).
@@ -166,6 +169,7 @@ func (r *run) model(stale bool) (*model.Model, error) {
 	longest := r.g.longest()
 	return model.New(r.Stream, r.Checkpoint, r.Config, r.Rows, model.Options{
 		Slots: 3, Context: kv.PagesFor(longest+extra) * kv.PageTokens, StepRows: max(2*len(r.ids)+8, longest), DraftRows: r.Config.Draft.BlockSize, StaleIndexKeys: stale,
+		ExpertBytes: r.ExpertBytes, HostExperts: r.HostExperts,
 		Graphs: true, // of a device: what conforms is what runs
 	})
 }

@@ -15,7 +15,7 @@ import (
 type ExpertLoad struct {
 	Slots, Experts int    // that have room on the device, of all
 	StreamedBytes  uint64 // brought there for one step, of a prompt, behind the layers before
-	Hits, Misses   uint64 // each expert of a layer once a step: in a slot of the device, or brought or read from host memory
+	Hits, Misses   uint64 // each expert of a layer once a step: in a slot of the device, or brought or read from host memory, or computed by the CPU
 	MovedBytes     uint64 // brought to the device between steps
 	Stalled        time.Duration
 }

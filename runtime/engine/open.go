@@ -96,6 +96,8 @@ type Setup struct {
 	// Warn is told of trouble that does not keep the engine from running: with KVDir, with captured steps.
 	Warn        func(string)
 	ExpertBytes int // of a device: model.Options.ExpertBytes; 0 = what is free
+	// HostExperts lets the CPU compute the experts that a device has no room for (model.Options.HostExperts).
+	HostExperts bool
 	// NoGraphs lets a device run decode steps kernel by kernel, not captured: the same results.
 	NoGraphs bool
 	// Capturing, if set, is told at the start how many batch sizes of how many have their decode step captured.
@@ -297,11 +299,11 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	o := model.Options{
 		Slots: setup.Slots, Context: setup.Context, KVTokens: setup.KVTokens, StepRows: setup.Chunk + setup.Slots,
 		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize, HugePages: setup.HugePages,
-		ExpertBytes: setup.ExpertBytes,
-		Tails:       setup.Snapshots > 0,
-		Graphs:      !setup.NoGraphs, Warn: setup.Warn,
+		ExpertBytes: setup.ExpertBytes, HostExperts: setup.HostExperts, HostThreads: setup.Threads,
+		Tails:  setup.Snapshots > 0,
+		Graphs: !setup.NoGraphs, Warn: setup.Warn,
 	}
-	if setup.ExpertBytes > 0 {
+	if setup.ExpertBytes > 0 && !setup.HostExperts {
 		o.ExpertOrder, o.ExpertOrderName = f.expertOrder()
 	}
 	f.residence(load, &o)

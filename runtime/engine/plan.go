@@ -40,7 +40,7 @@ func (f *Files) Fits(s Setup) bool {
 
 func (s Setup) sizes() plan.Setup {
 	return plan.Setup{
-		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens, Snapshots: int64(s.Snapshots),
+		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens, Snapshots: int64(s.Snapshots), HostExperts: s.HostExperts,
 	}
 }
 
@@ -67,8 +67,12 @@ func (f *Files) planOnDevice(s Setup, have int64) (plan.Load, error) {
 		Available: have, Read: f.anonymous(), Device: on,
 	}
 	if d := l.Device; d.ExpertsHost > 0 {
-		l.Shortage = fmt.Sprintf("%s of %s of experts (%.0f %%) fit on %s; the others are read from host memory over the bus",
-			plan.GB(d.Experts), plan.GB(d.ExpertsHost), 100*d.ExpertShare, dev.Name)
+		others := "are read from host memory over the bus"
+		if d.HostExperts {
+			others = "are computed by the CPU, with bits of their own"
+		}
+		l.Shortage = fmt.Sprintf("%s of %s of experts (%.0f %%) fit on %s; the others %s",
+			plan.GB(d.Experts), plan.GB(f.counts().Experts), 100*d.ExpertShare, dev.Name, others)
 	}
 	return l, nil
 }

@@ -53,6 +53,7 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	if err := m.slots.sent(m.ws.idx); err != nil {
 		return 0, 0, err
 	}
+	m.byHost.counted(&m.meter)
 	for _, sp := range spans {
 		sp.Seq.tokens = append(sp.Seq.tokens, sp.Tokens...)
 	}

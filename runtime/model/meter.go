@@ -40,6 +40,7 @@ type SlotUse struct {
 	Slots, Experts int           // experts that the device has room for, of all
 	Bytes          int           // of one
 	First          string        // what the slots held first
+	ByHost         bool          // the CPU computes those that missed; nothing moves
 	Stream         int           // of a layer that have room beside the slots while a prompt is read
 	Streamed       uint64        // bytes of those
 	Stalled        time.Duration // that steps waited for logs of the routers; they never wait for a copy
@@ -61,16 +62,31 @@ func (m *Model) Use() Use {
 			u.Slots.Stream = x.stream.room
 		}
 	}
+	if x := m.byHost; x != nil {
+		c := x.cache.Config()
+		u.Slots = &SlotUse{Slots: c.Slots, Experts: c.Layers * c.Experts, Bytes: x.bytes, First: "by number", ByHost: true}
+	}
 	return u
+}
+
+// expertCache knows who has a place on a device that has not room for all; else nil.
+func (m *Model) expertCache() *experts.Cache {
+	if m.byHost != nil {
+		return m.byHost.cache
+	}
+	if m.slots != nil {
+		return m.slots.cache
+	}
+	return nil
 }
 
 // ExpertOrder is the experts that steps used, those used most first, if the device has room for a part of them only; for
 // Options of the next run. Not while a step runs.
 func (m *Model) ExpertOrder() []experts.Key {
-	if m.slots == nil {
-		return nil
+	if c := m.expertCache(); c != nil {
+		return c.Ranked()
 	}
-	return m.slots.cache.Ranked()
+	return nil
 }
 
 // place counts where steps found their experts.

@@ -41,6 +41,11 @@ type Options struct {
 	ExpertBytes     int
 	ExpertOrder     []experts.Key
 	ExpertOrderName string
+	// HostExperts lets the CPU, with HostThreads threads (0 = one per usable core), compute the experts that ExpertBytes have
+	// no room for. Which they are follows from ExpertBytes alone, and results have bits of their own for each such
+	// division; steps are not captured.
+	HostExperts bool
+	HostThreads int
 	// Graphs captures decode steps of a device stream, and replays them: the same results with a launch for a step instead of
 	// one for every kernel. Warn is told when the device refuses.
 	Graphs    bool
@@ -58,7 +63,8 @@ type Model struct {
 	s        *ced.Stream
 	opt      Options
 	w        weights
-	slots    *expertSlots // nil: all experts are where kernels read them best
+	slots    *expertSlots // nil: all experts are where kernels read them best, or byHost is not nil
+	byHost   *hostExperts // nil: the CPU computes none for a device
 	engram   RowSource
 	probe    Probe
 	owned    []ced.Addr
@@ -132,6 +138,7 @@ func (m *Model) Close() {
 	m.waitForRows()
 	m.graphs.close(m.s)
 	m.slots.close()
+	m.byHost.close()
 	for _, a := range m.owned {
 		m.s.Free(a)
 	}

@@ -49,6 +49,9 @@ func (p *pass) moe(l int, w *layerWeights) error {
 
 // runExperts runs a layer's experts where they are. What a captured step reads is its table only.
 func (p *pass) runExperts(l int, a *ced.ExpertGEMMArgs) error {
+	if p.byHost != nil {
+		return p.byHost.run(l, p.in.count, a)
+	}
 	if p.slots == nil || p.uploaded {
 		return p.s.ExpertGEMM(a)
 	}

@@ -69,7 +69,7 @@ func (s slotShape) expert(at ced.Addr) ced.Expert {
 func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 	c := m.cfg
 	all := len(m.schedule) * c.Experts
-	if m.s.Host() || m.opt.ExpertBytes <= 0 || all == 0 {
+	if m.s.Host() || m.opt.ExpertBytes <= 0 || all == 0 || m.byHost != nil {
 		return nil, nil
 	}
 	x := &expertSlots{s: m.s, shape: l.shapeOf("layers.0.ffn.experts.0."), first: m.opt.ExpertOrderName}

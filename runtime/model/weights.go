@@ -204,6 +204,9 @@ func (m *Model) load() error {
 	if !m.s.Host() {
 		l.arena, l.host = &arena{m: m}, &arena{m: m, host: true}
 	}
+	if err := m.newHostExperts(); err != nil {
+		return err
+	}
 	slots, err := m.newExpertSlots(l)
 	if err != nil {
 		return err
@@ -215,6 +218,10 @@ func (m *Model) load() error {
 		var tensors [][][]byte
 		for e := range table {
 			stem := fmt.Sprintf("layers.%d.ffn.experts.%d.", i, e)
+			if m.byHost != nil {
+				table[e] = m.byHost.place(l, experts.Key{Layer: i, Expert: e}, stem)
+				continue
+			}
 			if slots != nil {
 				table[e] = slots.place(l, experts.Key{Layer: i, Expert: e}, stem)
 				continue
@@ -231,6 +238,7 @@ func (m *Model) load() error {
 		if l.err != nil {
 			return l.err
 		}
+		m.byHost.readAhead(m, i)
 		if w.experts, err = m.upload(bytesOf(table)); err != nil {
 			return fmt.Errorf("layer %d: expert table: %w", i, err)
 		}

@@ -29,6 +29,7 @@ type OnDevice struct {
 	Experts     int64   `json:"experts"` // routed experts in device memory
 	ExpertShare float64 `json:"expert_share"`
 	ExpertsHost int64   `json:"experts_host"` // in page-locked host memory: all, unless all are on the device
+	HostExperts bool    `json:"host_experts"` // the CPU computes ExpertsHost, which are those that the device lacks, mapped
 	KVTokens    int     `json:"kv_tokens"`
 	KVFit       int64   `json:"kv_tokens_fit"` // with as few experts on the device as there may be
 }
@@ -46,7 +47,15 @@ func (d *OnDevice) Budget() int {
 	if d.ExpertsHost == 0 {
 		return 0
 	}
-	return int(d.Experts)
+	return int(max(d.Experts, 1)) // 0 is no bound
+}
+
+// Locked is what experts take of the host's page-locked memory.
+func (d *OnDevice) Locked() int64 {
+	if d.HostExperts {
+		return 0
+	}
+	return d.ExpertsHost
 }
 
 const (
@@ -72,6 +81,15 @@ func ExpertFloor(c *config.Config) int64 {
 	matrix := int64(c.MoEIntermediate) * int64(c.HiddenSize)
 	slot := 3 * ((matrix/2+255)&^255 + (matrix/32+255)&^255)
 	return int64(c.Layers) * int64(min(c.ExpertsPerToken, c.Experts)) * slot
+}
+
+// expertFloor is the least device memory of routed experts of a setup: none if the CPU may compute all, and never more
+// than all of them take.
+func (s Setup) expertFloor(c *config.Config, w Weights) int64 {
+	if s.HostExperts {
+		return 0
+	}
+	return min(ExpertFloor(c), w.Experts)
 }
 
 // FillOn fills a setup in and places it on a device. Where not all experts fit, chunks of prompts are DiskChunk rows, as
@@ -100,7 +118,7 @@ func (s Setup) FillOn(c *config.Config, w Weights, dev Device, experts int64) (S
 // experts: 0 = what remains. A *FitError says what does not fit.
 func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, experts int64) (*OnDevice, error) {
 	d := fixedOn(c, w, s, dev, workspace)
-	floor := min(ExpertFloor(c), w.Experts) // all of them need no slots
+	floor := s.expertFloor(c, w)
 	room := dev.Free - d.Fixed()
 	if experts > 0 && experts < floor {
 		return d, fmt.Errorf("%d bytes for experts are too few: give at least %d bytes, for the %d that a token uses in each of %d layers",
@@ -115,7 +133,9 @@ func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, 
 		d.ExpertShare = float64(d.Experts) / float64(w.Experts)
 	}
 	if d.Experts < w.Experts {
-		d.ExpertsHost = w.Experts
+		if d.ExpertsHost = w.Experts; s.HostExperts {
+			d.ExpertsHost, d.HostExperts = w.Experts-d.Experts, true
+		}
 	}
 	if left := room - floor + d.KV; left > 0 {
 		d.KVFit = left / max(pageBytes(c)+4, 1) * kv.PageTokens
@@ -141,7 +161,7 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 	e := &FitError{Need: d.Need(), Have: d.Device.Free, Where: " on " + d.Device.Name}
 	e.What = fmt.Sprintf("%s of weights that every token reads, %s of experts, %s of KV cache and windows for %d tokens, %s of step buffers, %s in reserve",
 		GB(d.Weights), GB(d.Experts), GB(d.KV+d.Windows), s.KVTokens, GB(d.Step+d.Streams), GB(d.Reserve))
-	floor := ExpertFloor(c)
+	floor := s.expertFloor(c, w)
 	fits := func(context, slots int, kvTokens int) bool {
 		smaller := s
 		smaller.Context, smaller.Slots, smaller.KVTokens = context, slots, kvTokens

@@ -104,6 +104,33 @@ func TestTheHostHoldsExpertsThatADeviceHasNoRoomFor(t *testing.T) {
 	}
 }
 
+// What the CPU computes it reads where it is mapped: no GPU has too little memory for experts, and no host.
+func TestExpertsOfTheCPUNeedNoMemory(t *testing.T) {
+	c, w := releasedWeights(t)
+	for _, experts := range []int64{1, 20e9, 0} {
+		s, d, err := Setup{HostExperts: true}.FillOn(c, w, Device{Name: "a GPU", Total: 60e9, Free: 60e9}, experts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !d.HostExperts || d.Experts+d.ExpertsHost != w.Experts || d.Locked() != 0 || d.Budget() < 1 {
+			t.Errorf("%d bytes for experts: %+v", experts, d)
+		}
+		for _, host := range []int64{32e9, 400e9} {
+			m, err := HostOf(d, c, w, s, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if some := m.ExpertsHeld < w.Experts; some != (host == 32e9) || m.OnDisk() < 0 {
+				t.Errorf("a host of %d bytes: %+v", host, m)
+			}
+		}
+	}
+	_, d, err := Setup{HostExperts: true}.FillOn(c, w, Device{Name: "a GPU", Total: 400e9, Free: 400e9}, 0)
+	if err != nil || d.HostExperts || d.Budget() != 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 func TestGPUsAreFoundByTheirDriversNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"NVIDIA H200": "NVIDIA H200", "NVIDIA H100 80GB HBM3": "NVIDIA H100 SXM", "NVIDIA H100 PCIe": "NVIDIA H100 PCIe",

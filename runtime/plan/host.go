@@ -11,7 +11,7 @@ import (
 func HostOf(d *OnDevice, c *config.Config, w Weights, s Setup, have int64) (*Memory, error) {
 	m := &Memory{Have: have, Weights: w, ExpertsHeld: w.Experts, ExpertShare: 1, KVTokens: d.KVTokens, KVFit: d.KVFit}
 	m.Buffers = Buffers{Snapshots: s.Snapshots, Program: programBytes(c)}
-	need := m.Buffers.Total() + d.ExpertsHost
+	need := m.Buffers.Total() + d.Locked()
 	if d.Device.Unified {
 		need += d.Need()
 	}
@@ -21,11 +21,17 @@ func HostOf(d *OnDevice, c *config.Config, w Weights, s Setup, have int64) (*Mem
 	}
 	if need > have {
 		e := &FitError{Need: need, Have: have, Where: " on the host", Remedy: "lower --kv-host"}
-		e.What = fmt.Sprintf("%s of experts, page-locked, of which %s fit on %s, %s of snapshots", GB(d.ExpertsHost), GB(d.Experts), d.Device.Name, GB(s.Snapshots))
-		if d.ExpertsHost > 0 && need-s.Snapshots > have {
+		e.What = fmt.Sprintf("%s of experts, page-locked, of which %s fit on %s, %s of snapshots", GB(d.Locked()), GB(d.Experts), d.Device.Name, GB(s.Snapshots))
+		if d.Locked() > 0 && need-s.Snapshots > have {
 			e.Remedy = "take a GPU or a host with more memory, or --backend cpu, which reads experts from disk"
 		}
 		return nil, e
+	}
+	if d.HostExperts {
+		held := min(d.ExpertsHost, have-need)
+		need += held
+		m.ExpertsHeld = d.Experts + held
+		m.ExpertShare = float64(m.ExpertsHeld) / float64(w.Experts)
 	}
 	m.Rows = w.Embedding + min(have-need, w.Engram)
 	return m, nil

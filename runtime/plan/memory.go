@@ -170,7 +170,7 @@ func (l Load) Need() int64 {
 	if d == nil {
 		return l.Read + l.Buffers.Total()
 	}
-	n := l.Read + l.Buffers.Snapshots + l.Buffers.Program + d.ExpertsHost
+	n := l.Read + l.Buffers.Snapshots + l.Buffers.Program + d.Locked()
 	if d.Device.Unified {
 		n += d.Need()
 	}
@@ -182,7 +182,7 @@ func (l Load) Check() error {
 	if l.Available == 0 || l.Need() <= l.Available {
 		return nil
 	}
-	if d := l.Device; d != nil && d.ExpertsHost > 0 {
+	if d := l.Device; d != nil && d.Locked() > 0 {
 		return fmt.Errorf("%s of the experts' %s fit on %s, so all must be in page-locked memory of the host, which has %s free: take a device or a host with more memory, or --backend cpu, which reads experts from disk",
 			GB(d.Experts), GB(d.ExpertsHost), d.Device.Name, GB(l.Available))
 	}

@@ -15,6 +15,8 @@ type Setup struct {
 	Outputs   int   // rows of a step that may want logits; 0 = one per slot
 	KVTokens  int   // tokens of KV cache in all; 0 = Slots * Context, in whole pages
 	Snapshots int64 // most bytes of snapshots; 0 = none are taken
+	// HostExperts lets the CPU compute the experts that a device has no room for.
+	HostExperts bool
 }
 
 // DiskChunk is Setup.Chunk for models whose experts do not fit into memory: each chunk of a prompt reads nearly all that

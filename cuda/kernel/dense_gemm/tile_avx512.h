@@ -60,7 +60,8 @@ struct Avx512 {
       v[0] = _mm512_permutexvar_ps(_mm512_srlv_epi32(b, odd), values);
       v[1] = _mm512_permutexvar_ps(_mm512_srlv_epi32(b, even), values);
     } else if constexpr (f == CED_FP8 && n == 2) {
-      const __m512i b = _mm512_loadu_si512(p);
+      __m512i b = _mm512_loadu_si512(p);
+      __asm__("" : "+v"(b));  // loaded once: GCC would load it for every use
       const __m512i odd = halves(b), even = halves(_mm512_slli_epi16(b, 8));
       seen.u = _mm512_max_epu8(seen.u, b), seen.s = _mm512_max_epi8(seen.s, b);
       v[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(odd));

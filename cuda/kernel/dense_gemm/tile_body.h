@@ -179,6 +179,22 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
     }
 }
 
+// The strips of neighbouring rows from their first element on: weight rows w[i][0 .. rows), with lanes that follow
+// those of the strip. A function of its own, so that its pointers stay in registers from row to row.
+template <class S, ced_format f, int N, int R>
+__attribute__((noinline)) void direct_rows(const Strip<N, R> &strip, const GemmRow *const *w, int rows,
+                                           typename S::Seen &all_seen) {
+  Strip<N, R> t = strip;
+  t.first = true;
+  typename S::Seen seen = all_seen;
+  for (int j = 0; j < rows; j++) {
+    for (int i = 0; i < N; i++) t.w[i] = w[i][j].x, t.scales[i] = f == CED_FP4 ? w[i][j].scales : nullptr;
+    direct_strip<S, f>(t, seen);
+    for (int i = 0; i < N; i++) t.lanes[i] += 16;
+  }
+  all_seen = seen;
+}
+
 // Scales of FP8 weights over kUnit; false if a weight times its scale may not be exact.
 template <class S>
 inline bool fp8_factors(const uint8_t *scales, uint32_t blocks, float *factors) {
@@ -255,10 +271,23 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
       last.blocks = 1, last.first = k0 == 0 && blocks == 0;
       direct_strip<S, wf>(last, seen);
     };
+    // The usual case: streams equally long, no block partial, all of k at once.
+    const bool usual = k0 == 0 && 32 * blocks == depth;
+    const auto even_rows = [&](const int *from, int some) {
+      const GemmRow *at[N];
+      for (int i = 0; i < N; i++) at[i] = w + from[i], t.lanes[i] = acc[0][from[i]];
+      t.blocks = blocks;
+      direct_rows<S, wf>(t, at, some, seen);
+    };
     int rows[N];
     for (int i = 0; i < N; i++) t.x[i] = panel, t.factors[i] = factors;
     if constexpr (wf != CED_FP8) {
       const int part = (count + N - 1) / N;
+      if (part * N == count && usual) {
+        for (int i = 0; i < N; i++) rows[i] = i * part;
+        even_rows(rows, part);
+        continue;
+      }
       for (int j = 0; j < part; j++) {
         for (int i = 0; i < N; i++) rows[i] = j + i * part;
         strip(rows);
@@ -267,18 +296,19 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
     }
     // Rows that share FP8 scales are a stream each, or are split into N where N scaled activation rows are too many.
     for (int n = 0; n < count;) {
-      const bool each = !kScaleX || N * depth <= kMost / 2;
-      int at[N], end[N], longest = 0;
+      int at[N], end[N], longest = 0, shortest = count;
       const auto grid = [&](int from) {
         int to = from;
         while (to < count && w[to].scales == w[from].scales) to++;
         return to;
       };
-      const int first = n, split = each ? 0 : (grid(n) - n + N - 1) / N;
+      const int first = n;
+      const bool each = !kScaleX || (N * depth <= kMost / 2 && (grid(n) - n) * N <= count - n);
+      const int split = each ? 0 : (grid(n) - n + N - 1) / N;
       for (int i = 0; i < N; i++) {
         at[i] = each ? n : first + i * split;
         end[i] = each ? n = grid(n) : std::min(at[i] + split, n = grid(first));
-        longest = std::max(longest, end[i] - at[i]);
+        longest = std::max(longest, end[i] - at[i]), shortest = std::min(shortest, end[i] - at[i]);
         if (at[i] >= end[i]) continue;
         float *f = factors + (each ? i * (depth / 32) : 0), *xs = scaled + (each ? i * depth : 0);
         t.factors[i] = f;
@@ -286,6 +316,10 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
         if (i > 0 && !each) continue;
         if (!fp8_factors<S>(w[at[i]].scales + k0 / 32, depth / 32, f)) return false;
         if (kScaleX && !scale_panel<S>(f, depth / 32, panel, xs)) return false;
+      }
+      if (shortest == longest && usual) {
+        even_rows(at, longest);
+        continue;
       }
       for (int j = 0; j < longest; j++) {
         for (int i = 0; i < N; i++) rows[i] = at[i] + j < end[i] ? at[i] + j : count;

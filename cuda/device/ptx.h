@@ -211,31 +211,75 @@ struct Wgmma {
   // k's 16*part .. 16*part+15 of the tile; neither a nor d may be touched before wait().
   __device__ void step(const uint32_t a[4], const void *tile, int part) {
 #ifdef CED_WGMMA
-    const uint64_t b = (shared_address(tile) >> 4) + 2 * static_cast<uint32_t>(part) | uint64_t{64} << 32 |
-                       uint64_t{1} << 62;  // 8 rows every 1024 bytes, pieces exchanged within 128 bytes
+    multiply<0>(a, descriptor(tile, part));
+#endif
+  }
+  // The tile is that of A transposed: its rows of 128 bytes are k's, 64 of them, each with 64 columns of B; the columns
+  // from 64 on have a tile of their own behind it, and so on.
+  __device__ void step_transposed(const uint32_t a[4], const void *tile, int part) {
+#ifdef CED_WGMMA
+    static_assert(kRows % 64 == 0, "whole tiles");
+    multiply<1>(a, (shared_address(tile) >> 4) + 128 * static_cast<uint32_t>(part) | uint64_t{512} << 16 |
+                       uint64_t{64} << 32 | uint64_t{1} << 62);
+#endif
+  }
+  // A too from shared memory, in the same form: row m of A is row m of a tile of 64 by 64.
+  __device__ void step_shared(const void *a_tile, const void *tile, int part) {
+#ifdef CED_WGMMA
+    static_assert(kRows == 64, "the one form in use");
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, 1, 1, 1, 0, 0;"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+          "+f"(d[7][2]), "+f"(d[7][3])
+        : "l"(descriptor(a_tile, part)), "l"(descriptor(tile, part)));
+#endif
+  }
+  __device__ void wait() {
+#ifdef CED_WGMMA
+    asm volatile("wgmma.commit_group.sync.aligned;\n wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    hold();
+#endif
+  }
+
+ private:
+#ifdef CED_WGMMA
+  // 8 rows every 1024 bytes, pieces exchanged within 128 bytes.
+  __device__ static uint64_t descriptor(const void *tile, int part) {
+    return (shared_address(tile) >> 4) + 2 * static_cast<uint32_t>(part) | uint64_t{64} << 32 |
+           uint64_t{1} << 62;
+  }
+  template <int kTransposed>
+  __device__ void multiply(const uint32_t a[4], uint64_t b) {
     static_assert(kRows == 32 || kRows == 64 || kRows == 128, "instructions exist for others, forms do not");
     if constexpr (kRows == 32) {
       asm volatile(
           "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
           "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-          "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+          "{%16, %17, %18, %19}, %20, 1, 1, 1, %21;"
           : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
             "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
             "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed));
     } else if constexpr (kRows == 64) {
       asm volatile(
           "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
           "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
           "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-          "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+          "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
           : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
             "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
             "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
             "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
             "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
             "+f"(d[7][2]), "+f"(d[7][3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed));
     } else {
       asm volatile(
           "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
@@ -243,7 +287,7 @@ struct Wgmma {
           "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
           "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
           "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-          "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+          "{%64, %65, %66, %67}, %68, 1, 1, 1, %69;"
           : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
             "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
             "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
@@ -255,18 +299,10 @@ struct Wgmma {
             "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
             "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
             "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed));
     }
-#endif
   }
-  __device__ void wait() {
-#ifdef CED_WGMMA
-    asm volatile("wgmma.commit_group.sync.aligned;\n wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    hold();
 #endif
-  }
-
- private:
   // Keeps the compiler from moving what reads or writes d to the other side.
   __device__ void hold() {
     CED_UNROLL
@@ -393,16 +429,13 @@ struct Wgmma {
   void zero() { memset(d, 0, sizeof d); }
   void begin() {}
   void step(const uint32_t a[4], const void *tile, int part, CED_SIM_HERE) {
-    if (reinterpret_cast<uintptr_t>(tile) % 1024 != 0)
-      sim::fault(file, line, "a tile at %p: not a multiple of 1024", tile);
-    if (steps_ == kMost) sim::fault(file, line, "more than %d steps without a wait", kMost);
-    if (steps_ == 0) {
-      memcpy(sum_, d, sizeof d);
-      memset(static_cast<void *>(d), 0xFF, sizeof d);
-    }
-    Step &s = pending_[steps_++];
-    memcpy(s.a, a, sizeof s.a);
-    s.tile = static_cast<const unsigned char *>(tile), s.part = part;
+    memcpy(add(nullptr, tile, part, false, file, line).a, a, sizeof Step::a);
+  }
+  void step_transposed(const uint32_t a[4], const void *tile, int part, CED_SIM_HERE) {
+    memcpy(add(nullptr, tile, part, true, file, line).a, a, sizeof Step::a);
+  }
+  void step_shared(const void *a_tile, const void *tile, int part, CED_SIM_HERE) {
+    add(a_tile, tile, part, false, file, line);
   }
   void wait(CED_SIM_HERE) {
     for (int i = 0; i < steps_; i++) run(pending_[i], file, line);
@@ -411,14 +444,43 @@ struct Wgmma {
   }
 
  private:
-  static constexpr int kMost = 8;
+  static constexpr int kMost = 32;
   struct Step {
-    uint32_t a[4];
-    const unsigned char *tile;
+    const void *a_tile, *tile;
     int part;
+    bool transposed;
+    uint32_t a[4];
   };
+  Step &add(const void *a_tile, const void *b_tile, int part, bool transposed, const char *file, int line) {
+    for (const void *tile : {a_tile, b_tile})
+      if (reinterpret_cast<uintptr_t>(tile) % 1024 != 0)
+        sim::fault(file, line, "a tile at %p: not a multiple of 1024", tile);
+    if (steps_ == kMost) sim::fault(file, line, "more than %d steps without a wait", kMost);
+    if (steps_ == 0) {
+      memcpy(sum_, d, sizeof d);
+      memset(static_cast<void *>(d), 0xFF, sizeof d);
+    }
+    Step &s = pending_[steps_++];
+    s = {a_tile, b_tile, part, transposed, {}};
+    return s;
+  }
+  // Element (row, column) of a tile whose rows have 128 bytes.
+  static uint16_t element(const void *tile, int row, int column) {
+    uint16_t v;
+    memcpy(&v,
+           static_cast<const unsigned char *>(tile) + 128 * row + 16 * ((column / 8) ^ (row % 8)) +
+               column % 8 * 2,
+           sizeof v);
+    return v;
+  }
   // Products are exact, their sum is rounded once, as in mma_m16n8k16_bf16.
-  void run(const Step &s, const char *file, int line) {
+  void run(Step &s, const char *file, int line) {
+    if (s.a_tile != nullptr)
+      for (int i = 0; i < 4; i++) {
+        const int row = sim::lane() / 4 + i % 2 * 8 + static_cast<int>(threadIdx.x) / 32 % 4 * 16,
+                  k = 16 * s.part + sim::lane() % 4 * 2 + i / 2 * 8;
+        s.a[i] = element(s.a_tile, row, k) | static_cast<uint32_t>(element(s.a_tile, row, k + 1)) << 16;
+      }
     const sim::Lanes lanes = sim::meet(~0u, s.a, sizeof s.a, sim::Kind::kMma, file, line);
     const int g = sim::lane() / 4, t = sim::lane() % 4;
     double a[2][16];  // of the rows g and g + 8
@@ -435,9 +497,10 @@ struct Wgmma {
         const int n = 8 * j + 2 * t + c;
         double sum[2] = {};
         for (int k = 0; k < 16; k++) {
-          const int piece = (2 * s.part + k / 8) ^ (n % 8);
-          uint16_t b;
-          memcpy(&b, s.tile + 128 * n + 16 * piece + k % 8 * 2, sizeof b);
+          const uint16_t b = s.transposed
+                                 ? element(static_cast<const unsigned char *>(s.tile) + n / 64 * 8192,
+                                           16 * s.part + k, n % 64)
+                                 : element(s.tile, n, 16 * s.part + k);
           for (int h = 0; h < 2; h++) sum[h] += a[h][k] * bf16_to_f32(b);
         }
         for (int h = 0; h < 2; h++) {

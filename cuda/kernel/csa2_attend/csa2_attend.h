@@ -106,5 +106,8 @@ inline float attend_scale(const ced_csa2_attend_args &a) {
 }
 int csa2_attend_cuda(ced_stream *s, const ced_csa2_attend_args &a, ced_err *err);
 uint64_t csa2_attend_cuda_workspace(const ced_csa2_attend_args &a);
+// The CUDA body's form for steps of more rows than 16, with the same bits; scale: attend_scale.
+bool csa2_attend_prefills(const ced_stream *s, const ced_csa2_attend_args &a);
+int csa2_attend_prefill_cuda(ced_stream *s, const ced_csa2_attend_args &a, float scale, ced_err *err);
 
 }  // namespace ced

@@ -1,9 +1,6 @@
 // Two forms with the same bits. For many rows a block takes 16 heads of a row over all its keys. For few, key blocks have
 // processors of their own: one kernel makes the logits of 64 keys with 16 heads, the next one P V of 32 channels.
-#include "kernel/csa2_attend/csa2_attend.h"
-#include "kernel/operand_gpu.h"
-#include "kernel/row_gpu.h"
-#include "num/fp8.h"
+#include "kernel/csa2_attend/csa2_attend_gpu.h"
 
 namespace ced {
 namespace {
@@ -11,9 +8,8 @@ namespace {
 constexpr uint32_t kHeads = 16, kWarps = 8, kThreads = 32 * kWarps;
 constexpr uint32_t kSkew = 8;  // BF16 added to rows in shared memory, so that columns meet no bank twice
 constexpr uint32_t kProbabilities = kBlock + kSkew;
-constexpr uint32_t kSplitRows = 16;  // the most rows whose key blocks are spread over processors
-constexpr uint32_t kSlice = 32;      // channels of a block of values_kernel
-constexpr uint32_t kStage = 10;      // key blocks that it holds at a time
+constexpr uint32_t kSlice = 32;  // channels of a block of values_kernel
+constexpr uint32_t kStage = 10;  // key blocks that it holds at a time
 constexpr uint32_t kStageStride = kSlice + kSkew, kStageWeights = kStage * kBlock + kSkew;
 constexpr uint32_t kStageBytes = 2 * (kStage * kBlock * kStageStride + kHeads * kStageWeights);
 
@@ -31,64 +27,13 @@ struct Shared {
         end(p + kHeads * kProbabilities * 2) {}
 };
 
-// Slots of a row's key list.
-__host__ __device__ uint32_t width_of(const ced_csa2_attend_args &a) {
-  return a.window + (a.sel != 0 ? a.top_k : 0);
-}
-
-// A slot of a query's key list (spec D7); without codes it is empty.
-__device__ Key key_of(const ced_csa2_attend_args &a, size_t r, uint32_t i) {
-  const auto &rows = *at<const ced_rows>(a.rows), &keys = *at<const ced_rows>(a.key_rows);
-  const int32_t pos = at<const int32_t>(rows.pos)[r], slot = at<const int32_t>(rows.slot)[r];
-  if (i >= a.window) {
-    const int32_t j = i - a.window < a.top_k ? at<const int32_t>(a.sel)[r * a.top_k + i - a.window] : -1;
-    if (j < 0) return {nullptr, nullptr, true};
-    const KvRow row = kv_row(a.kv, slot, j);
-    return {row.main_codes, row.main_scales, true};
-  }
-  int32_t first = pos - static_cast<int32_t>(a.window) + 1;
-  if (first < 0) first = 0;
-  const int32_t start = at<const int32_t>(a.window_start)[slot];
-  if (first < start) first = start;
-  const int32_t at_ = first + static_cast<int32_t>(i);
-  if (at_ > pos) return {nullptr, nullptr, false};
-  const size_t dim = a.head_dim, bytes = dim + dim / 32;
-  const int32_t row0 = slot < keys.slots ? at<const int32_t>(keys.seq_first)[slot] : -1;
-  const int32_t pos0 = row0 >= 0 ? at<const int32_t>(keys.pos)[row0] : INT32_MAX;
-  const uint8_t *row =
-      at_ >= pos0
-          ? at<const uint8_t>(a.packed) + static_cast<size_t>(row0 + (at_ - pos0)) * bytes
-          : at<const uint8_t>(a.ring) +
-                (static_cast<size_t>(slot) * a.ring_rows + static_cast<uint32_t>(at_) % a.ring_rows) * bytes;
-  return {row, row + dim, false};
-}
-
-// Channels [d, d + 16) of a key in BF16, which holds their values exactly.
+// Channels [d, d + 16) of a key in BF16.
 __device__ void dequantise(const Key &key, uint32_t d, uint16_t *out) {
-  Words v = {};
-  if (key.codes != nullptr && key.global) {
-    Raw<CED_FP4> raw;
-    raw.load<true, false>(key.codes, d, d + 16);
-    v = expand(raw, 127);
-    const float scale = e4m3_to_f32(key.scales[d / 16]);
-    const uint32_t pair = pack_bf16(scale, scale);
-    for (uint32_t &w : v.w) w = ptx::mul_bf16x2(w, pair);
-  } else if (key.codes != nullptr) {
-    Raw<CED_FP8> raw;
-    if (aligned(reinterpret_cast<uint64_t>(key.codes), 16)) {
-      raw.load<true, false>(key.codes, d, d + 16);
-    } else {
-      raw.load<false, false>(key.codes, d, d + 16);
-    }
-    v = expand(raw, key.scales[d / 32]);
-  }
-  CED_UNROLL
-  for (uint32_t i = 0; i < 2; i++) {  // the pairs as they lie in memory
-    const uint32_t *w = v.w + 4 * i;
-    store16(out + 8 * i,
-            make_uint4(ptx::pick_bytes(w[0], w[1], 0x5410), ptx::pick_bytes(w[0], w[1], 0x7632),
-                       ptx::pick_bytes(w[2], w[3], 0x5410), ptx::pick_bytes(w[2], w[3], 0x7632)));
-  }
+  Channels channels;
+  channels.load<false>(key, d);
+  uint4 v[2];
+  channels.expand_to(v);
+  store16(out, v[0]), store16(out + 8, v[1]);
 }
 
 // The queries of 16 heads of a row; zeros where there is no head.
@@ -108,7 +53,7 @@ __device__ bool find_slot(const ced_csa2_attend_args &a, size_t r, uint32_t from
                           Key *slots) {
   if (threadIdx.x >= kBlock) return false;
   slots[threadIdx.x] =
-      from + threadIdx.x < width ? key_of(a, r, from + threadIdx.x) : Key{nullptr, nullptr, false};
+      from + threadIdx.x < width ? RowKeys(a, r).key(a, r, from + threadIdx.x) : Key{nullptr, nullptr, false};
   return slots[threadIdx.x].codes != nullptr;
 }
 
@@ -149,28 +94,25 @@ struct Softmax {
   }
 };
 
-// The denominators of a warp's two heads, which the sinks join.
+// One over the denominators of a warp's two heads, which the sinks join.
 __device__ void finish(const Softmax (&softmax)[2], const Weights &sinks, uint32_t head0, uint32_t heads,
-                       float *whole) {
+                       float *share) {
   const uint32_t h = threadIdx.x / 32 * 2 + threadIdx.x % 32;
   if (threadIdx.x % 32 >= 2 || head0 + h >= heads) return;
   const Softmax mine = threadIdx.x % 32 == 0 ? softmax[0] : softmax[1];
-  whole[h] = mine.total + expf(sinks[head0 + h] - mine.top);
+  share[h] = 1 / (mine.total + expf(sinks[head0 + h] - mine.top));
 }
 
-// P V of a block for 16 heads and 8 channels joins what came before. It is summed apart, so that the blocks of keys may
-// be taken by whoever has them.
+// P V of a block for 16 heads and 8 channels joins what came before, which is scaled to the new maximum first.
 __device__ void add_values(const uint32_t weights[4][4], const uint16_t *values, uint32_t stride, float low,
                            float high, float acc[4]) {
-  float pv[4] = {};
+  acc[0] *= low, acc[1] *= low, acc[2] *= high, acc[3] *= high;
   for (uint32_t half = 0; half < 2; half++) {
     uint32_t v[4];
     ptx::ldmatrix_x4_trans(v, values + (32 * half + threadIdx.x % 32) * stride);
-    ptx::mma_m16n8k16_bf16(pv, weights[2 * half], v);
-    ptx::mma_m16n8k16_bf16(pv, weights[2 * half + 1], v + 2);
+    ptx::mma_m16n8k16_bf16(acc, weights[2 * half], v);
+    ptx::mma_m16n8k16_bf16(acc, weights[2 * half + 1], v + 2);
   }
-  acc[0] = acc[0] * low + pv[0], acc[1] = acc[1] * low + pv[1];
-  acc[2] = acc[2] * high + pv[2], acc[3] = acc[3] * high + pv[3];
 }
 
 // The probabilities of 16 heads for a block of keys, as operand A.
@@ -188,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   DYN_SMEM(unsigned char, memory);
   SHARED(Key, slots, kBlock);
   SHARED(float, carry, kHeads);
-  SHARED(float, whole, kHeads);
+  SHARED(float, share, kHeads);
   const Shared shared(a.head_dim);
   auto *keys = reinterpret_cast<uint16_t *>(memory + shared.keys),
        *q = reinterpret_cast<uint16_t *>(memory + shared.q);
@@ -239,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       __syncthreads();  // keys, slots and carry may be used again
     }
-    finish(softmax, sinks, head0, a.heads, whole);
+    finish(softmax, sinks, head0, a.heads, share);
     __syncthreads();
     for (uint32_t i = 0; i < 2; i++) {
       const uint32_t h = g + 8 * i;
@@ -250,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         const uint32_t d = d0 + 8 * n + 2 * t;
         if (d >= dim) break;
         *reinterpret_cast<uint32_t *>(o + d) =
-            pack_bf16(acc[n][2 * i] / whole[h], acc[n][2 * i + 1] / whole[h]);
+            pack_bf16(acc[n][2 * i] * share[h], acc[n][2 * i + 1] * share[h]);
       }
     }
     __syncthreads();  // before the next row
@@ -324,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 2) logits_kernel(ced_csa2_attend_arg
 __global__ void __launch_bounds__(kThreads, 2) values_kernel(ced_csa2_attend_args a) {
   DYN_SMEM(uint16_t, values);
   SHARED(float, carry, kStage *kHeads);
-  SHARED(float, whole, kHeads);
+  SHARED(float, share, kHeads);
   const auto count = static_cast<uint32_t>(row_count(a.rows));
   const uint32_t d0 = blockIdx.x * kSlice, row = blockIdx.y, head0 = blockIdx.z * kHeads;
   if (row >= count || count > kSplitRows) return;
@@ -370,7 +312,7 @@ __global__ void __launch_bounds__(kThreads, 2) values_kernel(ced_csa2_attend_arg
       }
     __syncthreads();  // before the next stage
   }
-  finish(softmax, Weights(a.sink, CED_F32), head0, a.heads, whole);
+  finish(softmax, Weights(a.sink, CED_F32), head0, a.heads, share);
   __syncthreads();
   if (warp >= kSlice / 8) return;
   for (uint32_t i = 0; i < 2; i++) {
@@ -378,7 +320,7 @@ __global__ void __launch_bounds__(kThreads, 2) values_kernel(ced_csa2_attend_arg
     if (head0 + h >= a.heads) continue;
     uint16_t *o =
         at<uint16_t>(a.o) + (size_t{row} * a.heads + head0 + h) * a.head_dim + d0 + 8 * warp + 2 * t;
-    *reinterpret_cast<uint32_t *>(o) = pack_bf16(acc[2 * i] / whole[h], acc[2 * i + 1] / whole[h]);
+    *reinterpret_cast<uint32_t *>(o) = pack_bf16(acc[2 * i] * share[h], acc[2 * i + 1] * share[h]);
   }
 }
 
@@ -404,6 +346,7 @@ int csa2_attend_cuda(ced_stream *s, const ced_csa2_attend_args &a, ced_err *err)
   CED_TRY(launch_split(s, a, std::min(a.max_rows, kSplitRows), scale, err));
   if (a.max_rows <= kSplitRows) return CED_OK;
   // How many rows there are only the device knows: one of the two forms leaves at once.
+  if (csa2_attend_prefills(s, a)) return csa2_attend_prefill_cuda(s, a, scale, err);
   const auto most = static_cast<int32_t>(kSplitRows);
   const dim3 blocks(row_blocks(a.max_rows).x, ceil_div(a.heads, kHeads));
   const Grid grid{blocks, kThreads, Shared(a.head_dim).end};

@@ -311,6 +311,100 @@ TEST("csa2_attend: a row has the same bits among any number of rows and with roo
   }
 }
 
+// A device has another form for rows of prompts, and two bodies of that: three sequences of different length in one step,
+// windows that begin in the ring or at a start of their own, more and fewer keys than are kept.
+TEST("csa2_attend: rows of prompts have the bits that they have in a step of their own") {
+  struct {
+    size_t heads, dim, rows, top_k;
+    const char *wgmma;
+  } cases[] = {{17, 128, 17, 70, "1"},
+               {64, 128, 64, 200, "0"},
+               {70, 128, 40, 200, "1"},
+               {64, 512, 18, 512, "1"},
+               {64, 512, 18, 512, "0"}};
+  constexpr size_t window = 128, slots = 3, groups = 600, ring_rows = 160;
+  const char *set = getenv("CEDRUN_WGMMA");
+  const std::string before = set != nullptr ? set : "";
+  for (const auto &c : cases) {
+    const size_t row = c.dim + c.dim / 32;
+    const std::string name = "csa2_attend/prompts" + std::to_string(c.dim);
+    const auto bytes = [&](const char *what, size_t n) {
+      auto all = prng::e4m3(name + what, n);
+      for (size_t i = 0; i < n; i++)
+        if (i % row >= c.dim) all[i] = static_cast<uint8_t>(124 + all[i] % 3);
+      return all;
+    };
+    const auto packed = bytes("/packed", c.rows * row), ring = bytes("/ring", slots * ring_rows * row);
+    const auto main = prng::bytes(name + "/main", groups * c.dim / 2);
+    const auto scales = prng::e4m3(name + "/scales", groups * c.dim / 16);
+    const auto q = prng::xb(name + "/q", c.rows * c.heads * c.dim, -3);
+    const auto sink = prng::xf(name + "/sink", c.heads);
+    // Of each sequence: its rows, and the position of the first.
+    const size_t share = c.rows / 4, counts[slots] = {c.rows - share - 1, share, 1};
+    const int32_t starts[slots] = {0, 150, 1100};
+    const prng::Stream random(name + "/sel");
+    // `few` rows at most from the sequence's row `from` on; all rows: slot 3.
+    const auto arguments = [&](Rig &rig, size_t slot, size_t from, size_t few) {
+      const Pages pages(rig, slots, groups, 8, 1, static_cast<uint32_t>(c.dim), 32);
+      for (size_t i = 0; i < slots; i++) {
+        pages.write(rig, i, pages.kv.main_codes, static_cast<uint32_t>(c.dim / 2), main);
+        pages.write(rig, i, pages.kv.main_scales, static_cast<uint32_t>(c.dim / 16), scales);
+      }
+      std::vector<int32_t> pos, slot_of, key_pos, key_slot, sel;
+      std::vector<uint16_t> queries;
+      std::vector<uint8_t> step;
+      size_t index = 0;
+      for (size_t i = 0; i < slots; i++)
+        for (size_t r = 0; r < counts[i]; r++, index++) {
+          const int32_t at = starts[i] + static_cast<int32_t>(r);
+          if (slot != slots && i != slot) continue;
+          key_pos.push_back(at), key_slot.push_back(static_cast<int32_t>(i));
+          step.insert(step.end(), &packed[index * row], &packed[index * row] + row);
+          if (slot != slots && (r < from || r >= from + few)) continue;
+          pos.push_back(at), slot_of.push_back(static_cast<int32_t>(i));
+          queries.insert(queries.end(), &q[index * c.heads * c.dim],
+                         &q[index * c.heads * c.dim] + c.heads * c.dim);
+          const size_t seen = std::min(static_cast<size_t>(at + 1) / 2, groups);
+          const size_t chosen = std::min(seen, c.top_k),
+                       skip = seen > chosen ? random.below(index, seen - chosen) : 0;
+          for (size_t k = 0; k < c.top_k; k++)
+            sel.push_back(k < chosen ? static_cast<int32_t>(skip + k) : -1);
+        }
+      ced_csa2_attend_args a{};
+      a.rows = rig.sequence_rows(pos, slot_of), a.key_rows = rig.sequence_rows(key_pos, key_slot);
+      a.q = rig.put(queries), a.packed = rig.put(step), a.ring = rig.put(ring);
+      a.window_start = rig.put(std::vector<int32_t>{0, 120, 0}), a.sel = rig.put(sel), a.sink = rig.put(sink);
+      a.o = rig.out<uint16_t>(queries.size()), a.kv = pages.kv;
+      a.max_rows = static_cast<uint32_t>(pos.size()), a.heads = static_cast<uint32_t>(c.heads);
+      a.head_dim = static_cast<uint32_t>(c.dim), a.window = window, a.ring_rows = ring_rows;
+      a.top_k = static_cast<uint32_t>(c.top_k);
+      a.workspace = rig.out<uint8_t>(ced_csa2_attend_workspace(rig.stream(), &a));
+      return a;
+    };
+    for (ced_kind kind : fast_bodies("csa2_attend")) {
+      if (kind != CED_CUDA) continue;  // the others have one form
+      CONTEXT("heads=" << c.heads << " dim=" << c.dim << " rows=" << c.rows << " wgmma=" << c.wgmma);
+      setenv("CEDRUN_WGMMA", c.wgmma, 1);
+      Rig rig(kind);
+      const auto all = attend(rig, arguments(rig, slots, 0, 0));
+      size_t index = 0;
+      for (size_t i = 0; i < slots; i++)
+        for (size_t r = 0; r < counts[i]; index++, r++) {
+          if (r != 0 && r + 1 != counts[i] && r != counts[i] / 2) continue;
+          CONTEXT("sequence " << i << " row " << r);
+          Rig alone(kind);
+          const auto one = attend(alone, arguments(alone, i, r, 1));
+          CHECK_BITS(&all[index * c.heads * c.dim], one.data(), c.heads * c.dim);
+        }
+      if (set != nullptr) {
+        setenv("CEDRUN_WGMMA", before.c_str(), 1);
+      } else {
+        unsetenv("CEDRUN_WGMMA");
+      }
+    }
+  }
+}
+
 // Random bytes in every format, queries over some 100 binades with zeros among them; shapes that fill no tile.
 TEST("csa2_attend: every instruction set gives the same bits") {
   struct {

@@ -120,6 +120,14 @@ __device__ inline uint32_t positive_bf16x2(float low, float high) {
   return d;
 }
 
+// threadIdx.x, of which the compiler knows nothing: what is computed from it in a loop is not kept in registers for the
+// next turn.
+__device__ inline uint32_t thread_x() {
+  uint32_t x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}
+
 // 16 bytes that nobody reads again: past L1.
 __device__ inline uint4 load16_once(const void *p) {
   uint4 v;
@@ -392,6 +400,7 @@ inline uint32_t positive_bf16x2(float low, float high) {
   return f32_to_bf16(low < 0 ? 0.0f : low) | static_cast<uint32_t>(f32_to_bf16(high < 0 ? 0.0f : high)) << 16;
 }
 
+inline uint32_t thread_x() { return threadIdx.x; }
 inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
   const uint32_t low = f32_to_bf16(f32_of(a << 16) * f32_of(b << 16));
   return low | static_cast<uint32_t>(f32_to_bf16(f32_of(a & 0xFFFF0000u) * f32_of(b & 0xFFFF0000u))) << 16;

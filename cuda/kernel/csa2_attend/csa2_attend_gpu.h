@@ -18,6 +18,7 @@ struct RowKeys {
   int32_t slot, first, seen;  // first: position of the first window key, seen: how many there are
   int32_t row0, pos0;         // of the sequence's first row in `packed`
 
+  RowKeys() = default;
   __device__ RowKeys(const ced_csa2_attend_args &a, size_t r) {
     const auto &rows = *at<const ced_rows>(a.rows), &keys = *at<const ced_rows>(a.key_rows);
     const int32_t pos = at<const int32_t>(rows.pos)[r];

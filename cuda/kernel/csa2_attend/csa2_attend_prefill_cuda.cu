@@ -11,101 +11,95 @@ namespace {
 
 constexpr uint32_t kHeads = 64, kWarps = 8, kThreads = 32 * kWarps, kGroup = kThreads / 2;
 constexpr uint32_t kTile = 64 * 128, kProbabilities = kBlock + 8;
-constexpr uint32_t kSlotBlocks = 3;  // blocks of keys whose places are known: in use, next, the one after
-
-// What a block keeps in shared memory, in bytes.
-template <uint32_t kDim>
-struct Shared {
-  static constexpr uint32_t kRows = kDim / 64 * kTile;  // 64 keys or queries
-  static constexpr uint32_t kQueries = 0, kKeys = kRows, kP = 3 * kRows,
-                            kSlots = kP + kHeads * kProbabilities * 2,
-                            kCarry = kSlots + kSlotBlocks * kBlock * sizeof(Key), kTop = kCarry + 4 * kHeads,
-                            kTotal = kTop + 4 * kHeads, kEnd = kTotal + 4 * kHeads;
-};
+constexpr uint32_t kSlotBlocks = 3, kPlaces = 4;  // blocks of keys that are in use or looked up
 
 // Piece p of row r of a set of tiles.
-__device__ inline uint32_t place(uint32_t r, uint32_t p) {
+__device__ inline uint32_t piece(uint32_t r, uint32_t p) {
   return p / 8 * kTile + 128 * r + 16 * (p % 8 ^ r % 8);
 }
 
-// A block of 64 slots in a block's work: of which row, and whether it is the row's first or last. No row: the end.
-struct Step {
+// p pieces on from one whose number is a multiple of a power of two above p; all are offsets in shared memory.
+__device__ inline uint32_t further(uint32_t piece, uint32_t p) {
+  return (piece ^ 16 * (p % 8)) + p / 8 * kTile;
+}
+
+// A block of 64 slots, of a row's key list, in the order of a block's work. A block without any key is left out, unless
+// the row has no other. No row: the end.
+struct Place {
+  RowKeys keys;
   int32_t row;
-  bool first, last;
-};
+  uint32_t b, end;  // end: behind the row's last selected slot
+  bool first;       // of its row
 
-// The blocks of slots that hold keys, row by row; a row without any has one that holds none.
-class Walk {
- public:
-  __device__ Walk(const ced_csa2_attend_args &a, int32_t count)
-      : count_(count), row_(static_cast<int32_t>(blockIdx.x)), keys_(a, blockIdx.x) {
-    open(a);
-  }
-  // Fills the places of the 64 slots and goes on; threads from kBlock on help with the latter only.
-  __device__ Step take(const ced_csa2_attend_args &a, uint32_t thread, Key *slots) {
-    if (row_ >= count_) return {-1, false, false};
-    if (thread < kBlock) {
-      const uint32_t i = b_ * kBlock + thread;
-      slots[thread] =
-          i < width_of(a) ? keys_.key(a, static_cast<size_t>(row_), i) : Key{nullptr, nullptr, false};
-    }
-    Step step{row_, first_, false};
-    b_ = next(a, b_ + 1), first_ = false;
-    if (b_ * kBlock < width_of(a)) return step;
-    step.last = true;
-    row_ += static_cast<int32_t>(gridDim.x);
-    if (row_ < count_) keys_ = RowKeys(a, static_cast<size_t>(row_)), open(a);
-    return step;
-  }
-
- private:
-  __device__ void open(const ced_csa2_attend_args &a) {
-    const auto *sel = at<const int32_t>(a.sel) + static_cast<size_t>(row_) * a.top_k;
-    end_ = a.window;
+  // All lanes of a warp come here.
+  __device__ void open(const ced_csa2_attend_args &a, int32_t r) {
+    row = r < row_count(a.rows) ? r : -1, first = true, b = 0, end = a.window;
+    if (row < 0) return;
+    keys = RowKeys(a, static_cast<size_t>(row));
+    const auto *sel = at<const int32_t>(a.sel) + static_cast<size_t>(row) * a.top_k;
     if (a.sel != 0)
       for (uint32_t i = 0; i < a.top_k; i += 32) {
         const uint32_t j = i + threadIdx.x % 32;
-        end_ += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, j < a.top_k && sel[j] >= 0)));
+        end += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, j < a.top_k && sel[j] >= 0)));
       }
-    b_ = next(a, 0), first_ = true;
-    if (b_ * kBlock >= width_of(a)) b_ = 0;
+    if (!find(a)) b = 0;
   }
-  // The first block from b on with a key.
-  __device__ uint32_t next(const ced_csa2_attend_args &a, uint32_t b) const {
-    if (b * kBlock < static_cast<uint32_t>(keys_.seen)) return b;
-    if (b < a.window / kBlock) b = a.window / kBlock;
-    return end_ > a.window && b * kBlock < end_ ? b : ceil_div(width_of(a), kBlock);
+  __device__ void advance(const ced_csa2_attend_args &a) {
+    if (row < 0) return;
+    b++, first = false;
+    if (!find(a)) open(a, row + static_cast<int32_t>(gridDim.x));
+  }
+  __device__ Key key(const ced_csa2_attend_args &a, uint32_t i) const {
+    if (b * kBlock + i >= width_of(a)) return {nullptr, nullptr, false};
+    return keys.key(a, static_cast<size_t>(row), b * kBlock + i);
   }
 
-  int32_t count_, row_;
-  RowKeys keys_;
-  uint32_t b_ = 0, end_ = 0;  // end_: behind the last selected slot
-  bool first_ = true;
+ private:
+  // To the first block from b on with a key.
+  __device__ bool find(const ced_csa2_attend_args &a) {
+    if (b * kBlock < static_cast<uint32_t>(keys.seen)) return true;
+    if (b < a.window / kBlock) b = a.window / kBlock;
+    return end > a.window && b * kBlock < end;
+  }
+};
+
+// What a block keeps in shared memory behind the queries, in bytes.
+template <uint32_t kDim>
+struct Shared {
+  static constexpr uint32_t kRows = kDim / 64 * kTile;  // 64 keys or queries
+  static constexpr uint32_t kKeys = kRows, kP = 3 * kRows, kSlots = kP + kHeads * kProbabilities * 2,
+                            kCarry = kSlots + kSlotBlocks * kBlock * sizeof(Key), kTop = kCarry + 4 * kHeads,
+                            kTotal = kTop + 4 * kHeads, kPlace = kTotal + 4 * kHeads,
+                            kEnd = kPlace + kPlaces * sizeof(Place);
 };
 
 // The queries of 64 heads of a row, zeros where there is no head, on their way to shared memory.
 template <uint32_t kDim>
 __device__ void ask_queries(const ced_csa2_attend_args &a, int32_t row, uint32_t head0, unsigned char *q) {
   const auto *from = at<const uint16_t>(a.q) + (static_cast<size_t>(row) * a.heads + head0) * kDim;
-  CED_UNROLL
-  for (uint32_t i = 0; i < kHeads * kDim / 8 / kThreads; i++) {
-    const uint32_t piece = i * kThreads + threadIdx.x, h = piece / (kDim / 8), p = piece % (kDim / 8);
-    const bool there = head0 + h < a.heads;
-    ptx::cp_async16_or_zero(q + place(h, p), from + (there ? h * kDim + 8 * p : 0), there);
+  constexpr uint32_t kPieces = kDim / 8, kAtOnce = kThreads / kPieces, kEqual = kAtOnce < 8 ? 8 : kAtOnce;
+  const uint32_t thread = ptx::thread_x(), p = thread % kPieces;
+  for (uint32_t first = thread / kPieces; first < kEqual; first += kAtOnce) {
+    unsigned char *to = q + piece(first, p);
+    CED_UNROLL
+    for (uint32_t h = 0; h < kHeads; h += kEqual) {
+      const bool there = head0 + first + h < a.heads;
+      ptx::cp_async16_or_zero(to + 128 * h, from + (there ? (first + h) * kDim + 8 * p : 0), there);
+    }
   }
 }
 
-// Dequantises 64 keys, with kWorkers warps of which this is one. A warp takes kGroups groups of 16 channels of kKeys keys
+// Dequantises 64 keys with the four warps of a group. A warp takes kGroups groups of 16 channels of kKeys keys
 // at a time; eight lanes write pieces of both parities, which fill the 128 bytes of the banks.
-template <uint32_t kDim, uint32_t kWorkers>
+template <uint32_t kDim>
 class Fill {
   static constexpr uint32_t kGroups = kDim / 16 < 16 ? kDim / 16 : 16, kKeys = 32 / kGroups;
-  static constexpr uint32_t kParts = kDim / 16 / kGroups, kItems = kBlock / kKeys * kParts / kWorkers;
+  static constexpr uint32_t kParts = kDim / 16 / kGroups, kItems = kBlock / kKeys * kParts / 4;
   static constexpr uint32_t kAhead = kItems < 4 ? kItems : 4;
 
  public:
-  __device__ Fill(const Key *slots, uint32_t worker) : slots_(slots), worker_(worker) {
-    const uint32_t lane = threadIdx.x % 32;
+  __device__ explicit Fill(const Key *slots) : slots_(slots), worker_(ptx::thread_x() / 32 % 4) {
+    const uint32_t lane = ptx::thread_x() % 32;
     key_ = lane / 4 % 2 + 2 * (lane / 8 / (kGroups / 4)), group_ = lane % 4 + 4 * (lane / 8 % (kGroups / 4));
   }
   // Asks for the first items; finish() needs them.
@@ -114,18 +108,21 @@ class Fill {
     for (uint32_t i = 0; i < kAhead; i++) load(i);
   }
   __device__ void finish(unsigned char *keys) {
-    CED_UNROLL
-    for (uint32_t i = 0; i < kItems; i++) {
-      uint4 v[2];
-      channels_[i % kAhead].expand_to(v);
-      const uint32_t j = key(i), p = 2 * group(i);
-      store16(keys + place(j, p), v[0]), store16(keys + place(j, p + 1), v[1]);
-      if (i + kAhead < kItems) load(i + kAhead);
+    static_assert(kItems % kAhead == 0, "items come in whole batches");
+    for (uint32_t from = 0; from < kItems; from += kAhead) {
+      CED_UNROLL
+      for (uint32_t i = 0; i < kAhead; i++) {
+        uint4 v[2];
+        channels_[i].expand_to(v);
+        const uint32_t j = key(from + i), p = 2 * group(from + i);
+        store16(keys + piece(j, p), v[0]), store16(keys + piece(j, p + 1), v[1]);
+        if (from + kAhead < kItems) load(from + kAhead + i);
+      }
     }
   }
 
  private:
-  __device__ uint32_t key(uint32_t i) const { return (i / kParts * kWorkers + worker_) * kKeys + key_; }
+  __device__ uint32_t key(uint32_t i) const { return (i / kParts * 4 + worker_) * kKeys + key_; }
   __device__ uint32_t group(uint32_t i) const { return i % kParts * kGroups + group_; }
   __device__ void load(uint32_t i) {
     channels_[i % kAhead].template load<(kDim + kDim / 32) % 16 == 0>(slots_[key(i)], 16 * group(i));
@@ -144,12 +141,13 @@ template <uint32_t kDim>
 struct Scores<kDim, true> {
   ptx::Wgmma<static_cast<int>(kBlock)> sum;
 
-  __device__ void start(const unsigned char *q, const unsigned char *keys) {
+  __device__ void start(const unsigned char *memory, uint32_t keys) {
     sum.zero();
     sum.begin();
     CED_UNROLL
     for (uint32_t tile = 0; tile < kDim / 64; tile++)
-      for (int part = 0; part < 4; part++) sum.step_shared(q + tile * kTile, keys + tile * kTile, part);
+      for (int part = 0; part < 4; part++)
+        sum.step_shared(memory + tile * kTile, memory + keys + tile * kTile, part);
   }
   __device__ void finish() { sum.wait(); }
   __device__ float get(uint32_t n, uint32_t i) const { return sum.d[n][i]; }
@@ -159,19 +157,21 @@ template <uint32_t kDim>
 struct Scores<kDim, false> {
   float d[kBlock / 8][4];
 
-  __device__ void start(const unsigned char *q, const unsigned char *keys) {
-    const uint32_t lane = threadIdx.x % 32, head = threadIdx.x / 32 % 4 * 16 + lane % 16;
+  __device__ void start(const unsigned char *memory, uint32_t keys) {
+    const uint32_t lane = ptx::thread_x() % 32;
+    const uint32_t q = piece(ptx::thread_x() / 32 % 4 * 16 + lane % 16, lane / 16);
+    keys += piece(lane % 8, lane / 8);
     CED_UNROLL
     for (uint32_t n = 0; n < kBlock / 8; n++)
       for (uint32_t i = 0; i < 4; i++) d[n][i] = 0;
     for (uint32_t p = 0; p < kDim / 8; p += 4) {
       uint32_t x[4], y[4];
-      ptx::ldmatrix_x4(x, q + place(head, p + lane / 16)),
-          ptx::ldmatrix_x4(y, q + place(head, p + 2 + lane / 16));
+      ptx::ldmatrix_x4(x, memory + further(q, p)), ptx::ldmatrix_x4(y, memory + further(q, p + 2));
+      const unsigned char *row = memory + further(keys, p);
       CED_UNROLL
       for (uint32_t n = 0; n < kBlock / 8; n++) {
         uint32_t k[4];
-        ptx::ldmatrix_x4(k, keys + place(8 * n + lane % 8, p + lane / 8));
+        ptx::ldmatrix_x4(k, row + 1024 * n);
         ptx::mma_m16n8k16_bf16(d[n], x, k);
         ptx::mma_m16n8k16_bf16(d[n], y, k + 2);
       }
@@ -185,7 +185,7 @@ struct Scores<kDim, false> {
 // and the running maximum and sum. Sums go as a warp_sum does over lanes that have two neighbouring keys each.
 template <uint32_t kDim, class S>
 __device__ void soften(const S &scores, float scale, const Key *slots, bool first, unsigned char *memory) {
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint32_t lane = ptx::thread_x() % 32, g = lane / 4, t = lane % 4;
   auto *carry = reinterpret_cast<float *>(memory + Shared<kDim>::kCarry),
        *top = reinterpret_cast<float *>(memory + Shared<kDim>::kTop),
        *total = reinterpret_cast<float *>(memory + Shared<kDim>::kTotal);
@@ -196,7 +196,7 @@ __device__ void soften(const S &scores, float scale, const Key *slots, bool firs
       there |= (slots[8 * n + 2 * t + c].codes != nullptr ? 1u : 0u) << (2 * n + c);
   CED_UNROLL
   for (uint32_t i = 0; i < 2; i++) {
-    const uint32_t h = threadIdx.x / 32 % 4 * 16 + g + 8 * i;
+    const uint32_t h = ptx::thread_x() / 32 % 4 * 16 + g + 8 * i;
     float l[kBlock / 8][2], most = -INFINITY;
     CED_UNROLL
     for (uint32_t n = 0; n < kBlock / 8; n++)
@@ -229,7 +229,7 @@ __device__ void soften(const S &scores, float scale, const Key *slots, bool firs
 
 // The probabilities of 16 heads from `head` on, with keys 16k.. of a block, as operand A.
 __device__ inline void load_weights(const unsigned char *p, uint32_t head, uint32_t k, uint32_t weights[4]) {
-  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t lane = ptx::thread_x() % 32;
   ptx::ldmatrix_x4(weights, reinterpret_cast<const uint16_t *>(p) + (head + lane % 16) * kProbabilities +
                                 16 * k + lane / 16 * 8);
 }
@@ -245,21 +245,21 @@ struct Values<kDim, true> {
   static constexpr uint32_t kColumns = kDim < 256 ? kDim / 2 : 128, kParts = kDim / 2 / kColumns;
   ptx::Wgmma<static_cast<int>(kColumns)> sum[kParts];
 
-  __device__ static uint32_t head() { return threadIdx.x / 32 % 4 * 16; }
-  __device__ static uint32_t channel() { return threadIdx.x / kGroup * (kDim / 2); }
+  __device__ static uint32_t head() { return ptx::thread_x() / 32 % 4 * 16; }
+  __device__ static uint32_t channel() { return ptx::thread_x() / kGroup * (kDim / 2); }
   __device__ float &at(uint32_t, uint32_t n, uint32_t i) {
     return sum[n / (kColumns / 8)].d[n % (kColumns / 8)][i];
   }
-  __device__ void add(const unsigned char *p, const unsigned char *keys) {
+  __device__ void add(const unsigned char *memory, uint32_t keys) {
     uint32_t weights[4][4];
     CED_UNROLL
-    for (uint32_t k = 0; k < 4; k++) load_weights(p, head(), k, weights[k]);
+    for (uint32_t k = 0; k < 4; k++) load_weights(memory + Shared<kDim>::kP, head(), k, weights[k]);
     CED_UNROLL
     for (uint32_t part = 0; part < kParts; part++) sum[part].begin();
     CED_UNROLL
     for (int k = 0; k < 4; k++)
       for (uint32_t part = 0; part < kParts; part++)
-        sum[part].step_transposed(weights[k], keys + (channel() + part * kColumns) / 64 * kTile, k);
+        sum[part].step_transposed(weights[k], memory + keys + (channel() + part * kColumns) / 64 * kTile, k);
     CED_UNROLL
     for (uint32_t part = 0; part < kParts; part++) sum[part].wait();
   }
@@ -270,19 +270,20 @@ struct Values<kDim, false> {
   static constexpr uint32_t kMatrices = 2, kTiles = kDim / 32;
   float sum[kMatrices][kTiles][4];
 
-  __device__ static uint32_t head() { return threadIdx.x / 32 % 2 * 32; }
-  __device__ static uint32_t channel() { return threadIdx.x / 64 * (kDim / 4); }
+  __device__ static uint32_t head() { return ptx::thread_x() / 32 % 2 * 32; }
+  __device__ static uint32_t channel() { return ptx::thread_x() / 64 * (kDim / 4); }
   __device__ float &at(uint32_t m, uint32_t n, uint32_t i) { return sum[m][n][i]; }
-  __device__ void add(const unsigned char *p, const unsigned char *keys) {
+  __device__ void add(const unsigned char *memory, uint32_t keys) {
+    keys += piece(ptx::thread_x() % 32, channel() / 8);
     for (uint32_t half = 0; half < 2; half++) {
       uint32_t weights[kMatrices][2][4];
       CED_UNROLL
       for (uint32_t i = 0; i < 2 * kMatrices; i++)
-        load_weights(p, head() + i / 2 * 16, 2 * half + i % 2, weights[i / 2][i % 2]);
+        load_weights(memory + Shared<kDim>::kP, head() + i / 2 * 16, 2 * half + i % 2, weights[i / 2][i % 2]);
       CED_UNROLL
       for (uint32_t n = 0; n < kTiles; n++) {
         uint32_t v[4];
-        ptx::ldmatrix_x4_trans(v, keys + place(32 * half + threadIdx.x % 32, channel() / 8 + n));
+        ptx::ldmatrix_x4_trans(v, memory + further(keys + 4096 * half, n));
         CED_UNROLL
         for (uint32_t m = 0; m < kMatrices; m++) {
           ptx::mma_m16n8k16_bf16(sum[m][n], weights[m][0], v);
@@ -302,9 +303,10 @@ __device__ void clear(V &values) {
 }
 
 // Another block of keys.
-template <class V>
-__device__ void add_values(V &values, const unsigned char *p, const float *carry, const unsigned char *keys) {
-  const uint32_t g = threadIdx.x % 32 / 4;
+template <uint32_t kDim, class V>
+__device__ void add_values(V &values, const unsigned char *memory, uint32_t keys) {
+  const uint32_t g = ptx::thread_x() % 32 / 4;
+  const auto *carry = reinterpret_cast<const float *>(memory + Shared<kDim>::kCarry);
   CED_UNROLL
   for (uint32_t m = 0; m < V::kMatrices; m++) {
     const float low = carry[V::head() + 16 * m + g], high = carry[V::head() + 16 * m + g + 8];
@@ -313,7 +315,7 @@ __device__ void add_values(V &values, const unsigned char *p, const float *carry
     for (uint32_t n = 0; n < V::kTiles; n++)
       for (uint32_t i = 0; i < 4; i++) values.at(m, n, i) *= i < 2 ? low : high;
   }
-  values.add(p, keys);
+  values.add(memory, keys);
 }
 
 // A row's output; the sinks join the denominators.
@@ -323,7 +325,7 @@ __device__ void put_values(V &values, const ced_csa2_attend_args &a, int32_t row
   const auto *top = reinterpret_cast<const float *>(memory + Shared<kDim>::kTop),
              *total = reinterpret_cast<const float *>(memory + Shared<kDim>::kTotal);
   const Weights sinks(a.sink, CED_F32);
-  const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const uint32_t lane = ptx::thread_x() % 32, g = lane / 4, t = lane % 4;
   CED_UNROLL
   for (uint32_t m = 0; m < V::kMatrices; m++) CED_UNROLL
   for (uint32_t i = 0; i < 2; i++) {
@@ -346,52 +348,60 @@ __global__ void __launch_bounds__(kThreads, 1)
   using S = Shared<kDim>;
   const int32_t count = row_count(a.rows);
   if (count <= static_cast<int32_t>(kSplitRows) || static_cast<int32_t>(blockIdx.x) >= count) return;
-  const uint32_t head0 = blockIdx.y * kHeads, group = threadIdx.x / kGroup, thread = threadIdx.x % kGroup;
-  unsigned char *q = memory + S::kQueries;
-  const auto keys = [&](uint32_t n) { return memory + S::kKeys + n % 2 * S::kRows; };
+  const uint32_t head0 = blockIdx.y * kHeads;
+  const auto keys = [](uint32_t n) { return S::kKeys + n % 2 * S::kRows; };
   const auto slots = [&](uint32_t n) {
     return reinterpret_cast<Key *>(memory + S::kSlots) + n % kSlotBlocks * kBlock;
   };
-  const auto *carry = reinterpret_cast<const float *>(memory + S::kCarry);
 
-  Walk walk(a, count);
-  Step now = walk.take(a, threadIdx.x, slots(0)), next = walk.take(a, threadIdx.x, slots(1));
-  ask_queries<kDim>(a, now.row, head0, q);
-  __syncthreads();
-  {
-    Fill<kDim, kWarps> fill(slots(0), threadIdx.x / 32);
-    fill.start(), fill.finish(keys(0));
+  const auto place = [&](uint32_t n) -> Place & {
+    return reinterpret_cast<Place *>(memory + S::kPlace)[n % kPlaces];
+  };
+
+  if (threadIdx.x < 32) {
+    Place p;
+    p.open(a, static_cast<int32_t>(blockIdx.x));
+    Place q = p;
+    q.advance(a);
+    if (threadIdx.x == 0) place(0).row = -1, place(1) = p, place(2) = q;
   }
-  ptx::cp_async_commit(), ptx::cp_async_wait<0>(), ptx::wgmma_visible();
+  __syncthreads();
+  if (threadIdx.x < kBlock) slots(1)[threadIdx.x] = place(1).key(a, threadIdx.x);
   __syncthreads();
 
   Values<kDim, kWgmma> values;
   clear(values);
-  for (uint32_t n = 0; now.row >= 0; n++) {
-    Step after{-1, false, false};
-    if (group == n % 2) {
+  for (uint32_t n = 0; place(n).row >= 0 || place(n + 1).row >= 0; n++) {
+    const uint32_t thread = ptx::thread_x() % kGroup;
+    if (ptx::thread_x() / kGroup == n % 2) {
       Scores<kDim, kWgmma> scores;
-      scores.start(q, keys(n));
-      if (next.row >= 0) after = walk.take(a, kBlock, nullptr);
-      scores.finish();
-      soften<kDim>(scores, scale, slots(n), now.first, memory);
-    } else if (next.row >= 0) {
-      Fill<kDim, kWarps / 2> fill(slots(n + 1), thread / 32);
+      if (place(n).row >= 0) scores.start(memory, keys(n));
+      if (thread < 32) {
+        Place p = place(n + 2);
+        p.advance(a);
+        if (thread == 0) place(n + 3) = p;
+      }
+      if (place(n).row >= 0) {
+        scores.finish();
+        soften<kDim>(scores, scale, slots(n), place(n).first, memory);
+      }
+    } else if (place(n + 1).row >= 0) {
+      Fill<kDim> fill(slots(n + 1));
       fill.start();
-      after = walk.take(a, thread, slots(n + 2));
-      fill.finish(keys(n + 1));
+      if (thread < kBlock && place(n + 2).row >= 0) slots(n + 2)[thread] = place(n + 2).key(a, thread);
+      fill.finish(memory + keys(n + 1));
       ptx::wgmma_visible();
     }
     __syncthreads();
-    if (now.last && next.row >= 0) ask_queries<kDim>(a, next.row, head0, q);
-    add_values(values, memory + S::kP, carry, keys(n));
-    if (now.last) {
-      put_values<kDim>(values, a, now.row, head0, memory);
+    const int32_t row = place(n).row, next = place(n + 1).row;
+    if (next >= 0 && next != row) ask_queries<kDim>(a, next, head0, memory);
+    if (row >= 0) add_values<kDim>(values, memory, keys(n));
+    if (next != row) {
+      if (row >= 0) put_values<kDim>(values, a, row, head0, memory);
       clear(values);
       ptx::cp_async_commit(), ptx::cp_async_wait<0>(), ptx::wgmma_visible();
     }
     __syncthreads();
-    now = next, next = after;
   }
 }
 

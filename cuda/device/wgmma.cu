@@ -83,38 +83,55 @@ __global__ void __launch_bounds__(128) compare_kernel(uint32_t *differ) {
   count_wrong(d, group.d, differ);
 }
 
-// The forms of attention: both operands in shared memory, and keys that lie across.
-__global__ void __launch_bounds__(128) compare_attention_kernel(uint32_t *differ) {
+// The forms of attention: both operands in shared memory.
+__global__ void __launch_bounds__(128) compare_shared_kernel(uint32_t *differ) {
   DYN_SMEM(unsigned char, tile);  // two of 64 by 64
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, round = blockIdx.x, spread = 1 + 5 * round;
-  ptx::Wgmma<64> scores;
-  ptx::Wgmma<128> values;
-  float d[8][4] = {}, e[16][4] = {};
-  scores.zero(), values.zero();
+  ptx::Wgmma<64> group;
+  float d[8][4] = {};
+  group.zero();
   for (uint32_t n = 0; n < kChain; n++) {
     draw_tiles(tile, 2 * 8192, 0x20000000u + (round * kChain + n) * 4096, spread);
-    uint32_t a[4][4];
-    draw_operand(a, 0x100000u + round * kChain + n, spread);
-    scores.begin(), values.begin();
-    for (int s = 0; s < 4; s++)
-      scores.step_shared(tile, tile + 8192, s), values.step_transposed(a[s], tile, s);
-    scores.wait(), values.wait();
+    group.begin();
+    for (int s = 0; s < 4; s++) group.step_shared(tile, tile + 8192, s);
+    group.wait();
     for (uint32_t s = 0; s < 4; s++) {
-      uint32_t x[4], b[4];
-      ptx::ldmatrix_x4(x, element(tile, 16 * warp + lane % 16, 16 * s + lane / 16 * 8));
+      uint32_t a[4], b[4];
+      ptx::ldmatrix_x4(a, element(tile, 16 * warp + lane % 16, 16 * s + lane / 16 * 8));
+      CED_UNROLL
       for (uint32_t j = 0; j < 8; j += 2) {
         ptx::ldmatrix_x4(b,
                          element(tile + 8192, 8 * j + lane / 16 * 8 + lane % 8, 16 * s + lane / 8 % 2 * 8));
-        ptx::mma_m16n8k16_bf16(d[j], x, b), ptx::mma_m16n8k16_bf16(d[j + 1], x, b + 2);
-      }
-      for (uint32_t j = 0; j < 16; j += 2) {
-        ptx::ldmatrix_x4_trans(b,
-                               element(tile + j / 8 * 8192, 16 * s + lane % 16, j % 8 * 8 + lane / 16 * 8));
-        ptx::mma_m16n8k16_bf16(e[j], a[s], b), ptx::mma_m16n8k16_bf16(e[j + 1], a[s], b + 2);
+        ptx::mma_m16n8k16_bf16(d[j], a, b), ptx::mma_m16n8k16_bf16(d[j + 1], a, b + 2);
       }
     }
   }
-  count_wrong(d, scores.d, differ), count_wrong(e, values.d, differ);
+  count_wrong(d, group.d, differ);
+}
+
+// And keys that lie across.
+__global__ void __launch_bounds__(128) compare_transposed_kernel(uint32_t *differ) {
+  DYN_SMEM(unsigned char, tile);  // two of 64 by 64
+  const uint32_t lane = threadIdx.x % 32, round = blockIdx.x, spread = 1 + 5 * round;
+  ptx::Wgmma<128> group;
+  float d[16][4] = {};
+  group.zero();
+  for (uint32_t n = 0; n < kChain; n++) {
+    draw_tiles(tile, 2 * 8192, 0x30000000u + (round * kChain + n) * 4096, spread);
+    uint32_t a[4][4];
+    draw_operand(a, 0x100000u + round * kChain + n, spread);
+    group.begin();
+    for (int s = 0; s < 4; s++) group.step_transposed(a[s], tile, s);
+    group.wait();
+    CED_UNROLL
+    for (uint32_t s = 0; s < 4; s++) CED_UNROLL
+    for (uint32_t j = 0; j < 16; j += 2) {
+      uint32_t b[4];
+      ptx::ldmatrix_x4_trans(b, element(tile + j / 8 * 8192, 16 * s + lane % 16, j % 8 * 8 + lane / 16 * 8));
+      ptx::mma_m16n8k16_bf16(d[j], a[s], b), ptx::mma_m16n8k16_bf16(d[j + 1], a[s], b + 2);
+    }
+  }
+  count_wrong(d, group.d, differ);
 }
 
 }  // namespace
@@ -129,7 +146,8 @@ int try_wgmma(CudaStream &c, ced_err *err) {
   CED_CUDA_TRY(cudaMemsetAsync(differ, 0, sizeof(uint32_t), c.stream),
                "stream: trying its matrix instructions");
   CED_TRY(launch(&s, err, "wgmma", {kRounds, 128, kColumns * 128}, compare_kernel, differ));
-  CED_TRY(launch(&s, err, "wgmma", {kRounds, 128, 2 * 8192}, compare_attention_kernel, differ));
+  CED_TRY(launch(&s, err, "wgmma", {kRounds, 128, 2 * 8192}, compare_shared_kernel, differ));
+  CED_TRY(launch(&s, err, "wgmma", {kRounds, 128, 2 * 8192}, compare_transposed_kernel, differ));
   uint32_t n = 1;
   CED_CUDA_TRY(cudaMemcpyAsync(&n, differ, sizeof n, cudaMemcpyDeviceToHost, c.stream),
                "stream: trying its matrix instructions");

@@ -113,7 +113,13 @@ __device__ inline uint32_t pick_bytes_or_signs(uint32_t a, uint32_t b, uint32_t 
   return d;
 }
 
-// Two values rounded to BF16, negative ones to zero.
+// Two values rounded to BF16.
+__device__ inline uint32_t round_bf16x2(float low, float high) {
+  uint32_t d;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}
+// The same, negative ones to zero.
 __device__ inline uint32_t positive_bf16x2(float low, float high) {
   uint32_t d;
   asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
@@ -395,6 +401,9 @@ inline uint32_t pick_bytes_or_signs(uint32_t a, uint32_t b, uint32_t which) {
     if ((which >> (4 * i) & 8u) != 0)
       out = (out & ~(0xFFu << (8 * i))) | ((out >> (8 * i) & 0x80u) != 0 ? 0xFFu << (8 * i) : 0);
   return out;
+}
+inline uint32_t round_bf16x2(float low, float high) {
+  return f32_to_bf16(low) | static_cast<uint32_t>(f32_to_bf16(high)) << 16;
 }
 inline uint32_t positive_bf16x2(float low, float high) {
   return f32_to_bf16(low < 0 ? 0.0f : low) | static_cast<uint32_t>(f32_to_bf16(high < 0 ? 0.0f : high)) << 16;

@@ -29,11 +29,9 @@ struct Shared {
 
 // Channels [d, d + 16) of a key in BF16.
 __device__ void dequantise(const Key &key, uint32_t d, uint16_t *out) {
-  Channels channels;
+  Channels<1> channels;
   channels.load<false>(key, d);
-  uint4 v[2];
-  channels.expand_to(v);
-  store16(out, v[0]), store16(out + 8, v[1]);
+  channels.expand_to([&](uint32_t, const uint4 *v) { store16(out, v[0]), store16(out + 8, v[1]); });
 }
 
 // The queries of 16 heads of a row; zeros where there is no head.
@@ -86,7 +84,7 @@ struct Softmax {
   // what the sums before this block are to be multiplied by.
   __device__ float add(const float l[2], float most, uint32_t *p) {
     const float next = f32_max(top, most), e[2] = {expf(l[0] - next), expf(l[1] - next)};
-    *p = pack_bf16(e[0], e[1]);
+    *p = ptx::round_bf16x2(e[0], e[1]);
     const float carry = expf(top - next);
     total = total * carry + warp_sum(e[0] + e[1]);
     top = next;
@@ -192,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         const uint32_t d = d0 + 8 * n + 2 * t;
         if (d >= dim) break;
         *reinterpret_cast<uint32_t *>(o + d) =
-            pack_bf16(acc[n][2 * i] * share[h], acc[n][2 * i + 1] * share[h]);
+            ptx::round_bf16x2(acc[n][2 * i] * share[h], acc[n][2 * i + 1] * share[h]);
       }
     }
     __syncthreads();  // before the next row
@@ -320,7 +318,7 @@ __global__ void __launch_bounds__(kThreads, 2) values_kernel(ced_csa2_attend_arg
     if (head0 + h >= a.heads) continue;
     uint16_t *o =
         at<uint16_t>(a.o) + (size_t{row} * a.heads + head0 + h) * a.head_dim + d0 + 8 * warp + 2 * t;
-    *reinterpret_cast<uint32_t *>(o) = pack_bf16(acc[2 * i] * share[h], acc[2 * i + 1] * share[h]);
+    *reinterpret_cast<uint32_t *>(o) = ptx::round_bf16x2(acc[2 * i] * share[h], acc[2 * i + 1] * share[h]);
   }
 }
 

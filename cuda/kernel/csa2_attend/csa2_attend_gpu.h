@@ -52,55 +52,86 @@ struct RowKeys {
   }
 };
 
-// 16 channels of a key as they lie in memory, and their scale.
+// 16 channels of a key in BF16, which holds their values exactly, in order.
+__device__ inline void expand_global(const uint32_t *codes, uint8_t scale, uint4 out[2]) {
+  const uint32_t magnitude = (scale & 0x7Fu) << 4, factor = (scale & 0x80u) << 8 | magnitude;
+  uint32_t v[8], times = ptx::mul_bf16x2(factor * 0x10001u, 0x7B807B80u);  // 2^120
+  if (magnitude == 0x7F0u) times = 0x7FC07FC0u;
+  CED_UNROLL
+  for (uint32_t i = 0; i < 4; i++) {
+    // Bytes of the eight magnitudes by code; the sign is the upper bit of a nibble.
+    const uint32_t u = codes[i / 2] >> (16 * (i % 2)), m = u & 0x7777u;
+    const uint32_t low = ptx::pick_bytes_or_signs(0xC0800000u, 0xC0804000u, m),
+                   sign = ptx::pick_bytes_or_signs(0x80808080u, 0x80808080u, u) << 1 & 0x80808080u,
+                   high = ptx::pick_bytes_or_signs(0x3F3F3F00u, 0x40404040u, m) | sign;
+    v[2 * i] = ptx::mul_bf16x2(ptx::pick_bytes_or_signs(low, high, 0x5140), times);
+    v[2 * i + 1] = ptx::mul_bf16x2(ptx::pick_bytes_or_signs(low, high, 0x7362), times);
+  }
+  out[0] = make_uint4(v[0], v[1], v[2], v[3]), out[1] = make_uint4(v[4], v[5], v[6], v[7]);
+}
+__device__ inline void expand_window(const uint32_t *codes, uint8_t scale, uint4 out[2]) {
+  Raw<CED_FP8> raw;
+  for (uint32_t i = 0; i < 4; i++) raw.word[i] = codes[i];
+  const Words w = expand(raw, scale);
+  uint32_t v[8];
+  CED_UNROLL
+  for (uint32_t i = 0; i < 8; i += 2) {
+    v[i] = ptx::pick_bytes_or_signs(w.w[i], w.w[i + 1], 0x5410);
+    v[i + 1] = ptx::pick_bytes_or_signs(w.w[i], w.w[i + 1], 0x7632);
+  }
+  out[0] = make_uint4(v[0], v[1], v[2], v[3]), out[1] = make_uint4(v[4], v[5], v[6], v[7]);
+}
+
+// Channels [d, d + 16 kGroups) of a key as they lie in memory, and their scales.
+template <uint32_t kGroups>
 struct Channels {
-  Raw<CED_FP8> raw;  // FP4: the first two words
-  uint8_t scale;
+  uint32_t codes[4 * kGroups];  // FP4: the first half
+  uint8_t scales[kGroups];
   bool global;
 
   // kAligned: window rows have a multiple of 16 bytes.
   template <bool kAligned>
   __device__ void load(const Key &key, uint32_t d) {
-    global = key.global, scale = 0;
-    for (uint32_t &w : raw.word) w = 0;
+    global = key.global;
+    for (uint32_t &w : codes) w = 0;
+    for (uint8_t &s : scales) s = 0;
     if (key.codes == nullptr) return;
-    scale = key.scales[d / (key.global ? 16 : 32)];
     if (key.global) {
-      const uint2 v = *reinterpret_cast<const uint2 *>(key.codes + d / 2);
-      raw.word[0] = v.x, raw.word[1] = v.y;
-    } else if (kAligned || aligned(reinterpret_cast<uint64_t>(key.codes), 16)) {
-      raw.load<true, false>(key.codes, d, d + 16);
-    } else {
-      raw.load<false, false>(key.codes, d, d + 16);
+      if constexpr (kGroups == 2) {
+        const uint4 v = load16(key.codes + d / 2);
+        codes[0] = v.x, codes[1] = v.y, codes[2] = v.z, codes[3] = v.w;
+        const auto two = *reinterpret_cast<const uint16_t *>(key.scales + d / 16);
+        scales[0] = static_cast<uint8_t>(two), scales[1] = static_cast<uint8_t>(two >> 8);
+      } else {
+        const uint2 v = *reinterpret_cast<const uint2 *>(key.codes + d / 2);
+        codes[0] = v.x, codes[1] = v.y, scales[0] = key.scales[d / 16];
+      }
+      return;
     }
+    CED_UNROLL
+    for (uint32_t i = 0; i < kGroups; i++) {
+      Raw<CED_FP8> raw;
+      if (kAligned || aligned(reinterpret_cast<uint64_t>(key.codes), 16)) {
+        raw.load<true, false>(key.codes, d + 16 * i, d + 16 * i + 16);
+      } else {
+        raw.load<false, false>(key.codes, d + 16 * i, d + 16 * i + 16);
+      }
+      for (uint32_t j = 0; j < 4; j++) codes[4 * i + j] = raw.word[j];
+    }
+    const uint8_t scale = key.scales[d / 32];
+    for (uint8_t &s : scales) s = scale;
   }
-
-  // In BF16, which holds their values exactly, the channels in order.
-  __device__ void expand_to(uint4 out[2]) const {
-    uint32_t v[8];
+  // put(i, v): channels [d + 16 i, d + 16 i + 16).
+  template <class F>
+  __device__ void expand_to(const F &put) const {
+    uint4 v[2];
     if (global) {
-      const uint32_t magnitude = (scale & 0x7Fu) << 4, factor = (scale & 0x80u) << 8 | magnitude;
-      uint32_t times = ptx::mul_bf16x2(factor * 0x10001u, 0x7B807B80u);  // 2^120
-      if (magnitude == 0x7F0u) times = 0x7FC07FC0u;
       CED_UNROLL
-      for (uint32_t i = 0; i < 4; i++) {
-        // Bytes of the eight magnitudes by code; the sign is the upper bit of a nibble.
-        const uint32_t u = raw.word[i / 2] >> (16 * (i % 2)), m = u & 0x7777u;
-        const uint32_t low = ptx::pick_bytes_or_signs(0xC0800000u, 0xC0804000u, m),
-                       sign = ptx::pick_bytes_or_signs(0x80808080u, 0x80808080u, u) << 1 & 0x80808080u,
-                       high = ptx::pick_bytes_or_signs(0x3F3F3F00u, 0x40404040u, m) | sign;
-        v[2 * i] = ptx::mul_bf16x2(ptx::pick_bytes_or_signs(low, high, 0x5140), times);
-        v[2 * i + 1] = ptx::mul_bf16x2(ptx::pick_bytes_or_signs(low, high, 0x7362), times);
-      }
+      for (uint32_t i = 0; i < kGroups; i++) expand_global(codes + 2 * i, scales[i], v), put(i, v);
     } else {
-      const Words w = expand(raw, scale);
       CED_UNROLL
-      for (uint32_t i = 0; i < 8; i += 2) {
-        v[i] = ptx::pick_bytes_or_signs(w.w[i], w.w[i + 1], 0x5410);
-        v[i + 1] = ptx::pick_bytes_or_signs(w.w[i], w.w[i + 1], 0x7632);
-      }
+      for (uint32_t i = 0; i < kGroups; i++) expand_window(codes + 4 * i, scales[i], v), put(i, v);
     }
-    out[0] = make_uint4(v[0], v[1], v[2], v[3]), out[1] = make_uint4(v[4], v[5], v[6], v[7]);
   }
 };
 

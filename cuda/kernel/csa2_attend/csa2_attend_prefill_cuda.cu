@@ -1,6 +1,6 @@
 // The form for prompts, with the bits of the other: a block has 64 heads of a row, so that each key is fetched and
 // dequantised once for all of them. Its two groups of four warps take turns: one makes the probabilities of 64 keys, the
-// other meanwhile dequantises the next 64; then each adds its half of P V. A block goes from row to row without a break.
+// other meanwhile dequantises most of the next 64; then each adds its half of P V and dequantises some of the rest. A block goes from row to row without a break.
 //
 // Keys and queries lie in tiles of 64 rows by 64 channels, rows of 128 bytes whose 16-byte pieces change places by the
 // row: what ldmatrix reads without conflicts, and what wgmma wants of keys in both products.
@@ -89,48 +89,30 @@ __device__ void ask_queries(const ced_csa2_attend_args &a, int32_t row, uint32_t
   }
 }
 
-// Dequantises 64 keys with the four warps of a group. A warp takes kGroups groups of 16 channels of kKeys keys
-// at a time; eight lanes write pieces of both parities, which fill the 128 bytes of the banks.
+// Dequantises 64 keys. A warp takes a unit at a time: 32 channels a lane, of kKeys keys. Eight lanes write a piece of four
+// keys and of both halves of a tile's row each, which fill the 128 bytes of the banks.
 template <uint32_t kDim>
-class Fill {
-  static constexpr uint32_t kGroups = kDim / 16 < 16 ? kDim / 16 : 16, kKeys = 32 / kGroups;
-  static constexpr uint32_t kParts = kDim / 16 / kGroups, kItems = kBlock / kKeys * kParts / 4;
-  static constexpr uint32_t kAhead = kItems < 4 ? kItems : 4;
+struct Fill {
+  static constexpr uint32_t kGroups = kDim / 32 < 8 ? kDim / 32 : 8, kKeys = 32 / kGroups;
+  static constexpr uint32_t kParts = kDim / 32 / kGroups, kUnits = kBlock / kKeys * kParts;
 
- public:
-  __device__ explicit Fill(const Key *slots) : slots_(slots), worker_(ptx::thread_x() / 32 % 4) {
+  uint32_t key, group;  // of unit 0
+  Channels<2> channels;
+
+  __device__ Fill() {
     const uint32_t lane = ptx::thread_x() % 32;
-    key_ = lane / 4 % 2 + 2 * (lane / 8 / (kGroups / 4)), group_ = lane % 4 + 4 * (lane / 8 % (kGroups / 4));
+    key = lane / 2 % 4 + 4 * (lane / 8 / (kGroups / 2)), group = lane % 2 + 2 * (lane / 8 % (kGroups / 2));
   }
-  // Asks for the first items; finish() needs them.
-  __device__ void start() {
-    CED_UNROLL
-    for (uint32_t i = 0; i < kAhead; i++) load(i);
+  __device__ void load(const Key *slots, uint32_t unit) {
+    channels.load<(kDim + kDim / 32) % 16 == 0>(slots[unit / kParts * kKeys + key],
+                                                32 * (unit % kParts * kGroups + group));
   }
-  __device__ void finish(unsigned char *keys) {
-    static_assert(kItems % kAhead == 0, "items come in whole batches");
-    for (uint32_t from = 0; from < kItems; from += kAhead) {
-      CED_UNROLL
-      for (uint32_t i = 0; i < kAhead; i++) {
-        uint4 v[2];
-        channels_[i].expand_to(v);
-        const uint32_t j = key(from + i), p = 2 * group(from + i);
-        store16(keys + piece(j, p), v[0]), store16(keys + piece(j, p + 1), v[1]);
-        if (from + kAhead < kItems) load(from + kAhead + i);
-      }
-    }
+  __device__ void store(unsigned char *keys, uint32_t unit) const {
+    const uint32_t j = unit / kParts * kKeys + key, p = 4 * (unit % kParts * kGroups + group);
+    channels.expand_to([&](uint32_t i, const uint4 *v) {
+      store16(keys + piece(j, p + 2 * i), v[0]), store16(keys + piece(j, p + 2 * i + 1), v[1]);
+    });
   }
-
- private:
-  __device__ uint32_t key(uint32_t i) const { return (i / kParts * 4 + worker_) * kKeys + key_; }
-  __device__ uint32_t group(uint32_t i) const { return i % kParts * kGroups + group_; }
-  __device__ void load(uint32_t i) {
-    channels_[i % kAhead].template load<(kDim + kDim / 32) % 16 == 0>(slots_[key(i)], 16 * group(i));
-  }
-
-  const Key *slots_;
-  uint32_t worker_, key_, group_;
-  Channels channels_[kAhead];
 };
 
 // A warp's 16 heads with 64 keys along the whole head. A lane gets heads g and g + 8, keys 8n + 2t and 8n + 2t + 1.
@@ -211,7 +193,7 @@ __device__ void soften(const S &scores, float scale, const Key *slots, bool firs
     CED_UNROLL
     for (uint32_t n = 0; n < kBlock / 8; n++) {
       const float low = expf(l[n][0] - next), high = expf(l[n][1] - next);
-      p[4 * n] = pack_bf16(low, high);
+      p[4 * n] = ptx::round_bf16x2(low, high);
       sum[n] = low + high;
     }
     CED_UNROLL
@@ -250,7 +232,7 @@ struct Values<kDim, true> {
   __device__ float &at(uint32_t, uint32_t n, uint32_t i) {
     return sum[n / (kColumns / 8)].d[n % (kColumns / 8)][i];
   }
-  __device__ void add(const unsigned char *memory, uint32_t keys) {
+  __device__ void start(const unsigned char *memory, uint32_t keys) {
     uint32_t weights[4][4];
     CED_UNROLL
     for (uint32_t k = 0; k < 4; k++) load_weights(memory + Shared<kDim>::kP, head(), k, weights[k]);
@@ -260,6 +242,8 @@ struct Values<kDim, true> {
     for (int k = 0; k < 4; k++)
       for (uint32_t part = 0; part < kParts; part++)
         sum[part].step_transposed(weights[k], memory + keys + (channel() + part * kColumns) / 64 * kTile, k);
+  }
+  __device__ void finish() {
     CED_UNROLL
     for (uint32_t part = 0; part < kParts; part++) sum[part].wait();
   }
@@ -273,7 +257,7 @@ struct Values<kDim, false> {
   __device__ static uint32_t head() { return ptx::thread_x() / 32 % 2 * 32; }
   __device__ static uint32_t channel() { return ptx::thread_x() / 64 * (kDim / 4); }
   __device__ float &at(uint32_t m, uint32_t n, uint32_t i) { return sum[m][n][i]; }
-  __device__ void add(const unsigned char *memory, uint32_t keys) {
+  __device__ void start(const unsigned char *memory, uint32_t keys) {
     keys += piece(ptx::thread_x() % 32, channel() / 8);
     for (uint32_t half = 0; half < 2; half++) {
       uint32_t weights[kMatrices][2][4];
@@ -292,6 +276,7 @@ struct Values<kDim, false> {
       }
     }
   }
+  __device__ void finish() {}
 };
 
 template <class V>
@@ -304,7 +289,7 @@ __device__ void clear(V &values) {
 
 // Another block of keys.
 template <uint32_t kDim, class V>
-__device__ void add_values(V &values, const unsigned char *memory, uint32_t keys) {
+__device__ void start_values(V &values, const unsigned char *memory, uint32_t keys) {
   const uint32_t g = ptx::thread_x() % 32 / 4;
   const auto *carry = reinterpret_cast<const float *>(memory + Shared<kDim>::kCarry);
   CED_UNROLL
@@ -315,7 +300,7 @@ __device__ void add_values(V &values, const unsigned char *memory, uint32_t keys
     for (uint32_t n = 0; n < V::kTiles; n++)
       for (uint32_t i = 0; i < 4; i++) values.at(m, n, i) *= i < 2 ? low : high;
   }
-  values.add(memory, keys);
+  values.start(memory, keys);
 }
 
 // A row's output; the sinks join the denominators.
@@ -337,7 +322,7 @@ __device__ void put_values(V &values, const ced_csa2_attend_args &a, int32_t row
     CED_UNROLL
     for (uint32_t n = 0; n < V::kTiles; n++)
       *reinterpret_cast<uint32_t *>(o + 8 * n) =
-          pack_bf16(values.at(m, n, 2 * i) * share, values.at(m, n, 2 * i + 1) * share);
+          ptx::round_bf16x2(values.at(m, n, 2 * i) * share, values.at(m, n, 2 * i + 1) * share);
   }
 }
 
@@ -349,6 +334,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int32_t count = row_count(a.rows);
   if (count <= static_cast<int32_t>(kSplitRows) || static_cast<int32_t>(blockIdx.x) >= count) return;
   const uint32_t head0 = blockIdx.y * kHeads;
+  // What one group dequantises; wgmma leaves time for the last eight units beside P V.
+  constexpr uint32_t kUnits = Fill<kDim>::kUnits - (kWgmma ? kWarps : 0);
   const auto keys = [](uint32_t n) { return S::kKeys + n % 2 * S::kRows; };
   const auto slots = [&](uint32_t n) {
     return reinterpret_cast<Key *>(memory + S::kSlots) + n % kSlotBlocks * kBlock;
@@ -386,21 +373,33 @@ __global__ void __launch_bounds__(kThreads, 1)
         soften<kDim>(scores, scale, slots(n), place(n).first, memory);
       }
     } else if (place(n + 1).row >= 0) {
-      Fill<kDim> fill(slots(n + 1));
-      fill.start();
+      const uint32_t first = thread / 32;
+      Fill<kDim> even, odd;
+      if (first < kUnits) even.load(slots(n + 1), first), odd.load(slots(n + 1), first + 4);
       if (thread < kBlock && place(n + 2).row >= 0) slots(n + 2)[thread] = place(n + 2).key(a, thread);
-      fill.finish(memory + keys(n + 1));
+      for (uint32_t unit = first; unit < kUnits; unit += 8) {
+        even.store(memory + keys(n + 1), unit);
+        if (unit + 8 < kUnits) even.load(slots(n + 1), unit + 8);
+        odd.store(memory + keys(n + 1), unit + 4);
+        if (unit + 8 < kUnits) odd.load(slots(n + 1), unit + 12);
+      }
       ptx::wgmma_visible();
     }
     __syncthreads();
     const int32_t row = place(n).row, next = place(n + 1).row;
+    Fill<kDim> rest;
+    const uint32_t unit = kUnits + ptx::thread_x() / 32;
+    if (kWgmma && next >= 0) rest.load(slots(n + 1), unit);
     if (next >= 0 && next != row) ask_queries<kDim>(a, next, head0, memory);
-    if (row >= 0) add_values<kDim>(values, memory, keys(n));
+    if (row >= 0) start_values<kDim>(values, memory, keys(n));
+    if (kWgmma && next >= 0) rest.store(memory + keys(n + 1), unit);
+    if (row >= 0) values.finish();
     if (next != row) {
       if (row >= 0) put_values<kDim>(values, a, row, head0, memory);
       clear(values);
-      ptx::cp_async_commit(), ptx::cp_async_wait<0>(), ptx::wgmma_visible();
+      ptx::cp_async_commit(), ptx::cp_async_wait<0>();
     }
+    ptx::wgmma_visible();
     __syncthreads();
   }
 }

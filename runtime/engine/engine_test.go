@@ -71,6 +71,18 @@ func (j *job) watch(c *config.Config) {
 	}
 }
 
+// read takes all that comes.
+func (j *job) read(g *Generation) {
+	for {
+		tok, ok := g.Next(context.Background())
+		if !ok {
+			break
+		}
+		j.tokens = append(j.tokens, tok.ID)
+	}
+	j.result = g.Result()
+}
+
 // runAll submits the jobs together and waits for all.
 func runAll(t *testing.T, i *Instance, jobs []*job) {
 	t.Helper()
@@ -80,16 +92,7 @@ func runAll(t *testing.T, i *Instance, jobs []*job) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all.Go(func() {
-			for {
-				tok, ok := g.Next(context.Background())
-				if !ok {
-					break
-				}
-				j.tokens = append(j.tokens, tok.ID)
-			}
-			j.result = g.Result()
-		})
+		all.Go(func() { j.read(g) })
 	}
 	all.Wait()
 	for n, j := range jobs {

@@ -55,14 +55,7 @@ func together(t *testing.T, i *Instance, jobs []*job, there *sync.WaitGroup) {
 				t.Error(err)
 				return
 			}
-			for {
-				tok, ok := g.Next(context.Background())
-				if !ok {
-					break
-				}
-				j.tokens = append(j.tokens, tok.ID)
-			}
-			j.result = g.Result()
+			j.read(g)
 		})
 	}
 	all.Wait()

@@ -329,7 +329,7 @@ type ExpertGEMMArgs struct {
 	TopK         uint32
 	Dim          uint32
 	Inter        uint32
-	_            uint32
+	Layout       uint32 // ExpertsPacked, or 0
 	Limit        float32
 	_            float32
 	Addend       Addr

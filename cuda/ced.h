@@ -394,7 +394,8 @@ typedef struct {
 } ced_route_args;
 CED_API int ced_route(ced_stream *s, const ced_route_args *a, ced_err *err);
 
-/* One expert's tensors. w1, w3: [inter, dim]; w2: [dim, inter]. Entries of the routed experts are FP4. */
+/* One expert's tensors. w1, w3: [inter, dim]; w2: [dim, inter]. Entries of the routed experts are FP4. In a packed one w1
+ * is where its w1 and w3 begin, w2 where its w2 does, and the others mean nothing. */
 typedef struct {
   uint64_t w1, w1_scales, w3, w3_scales, w2, w2_scales;
 } ced_expert;
@@ -404,6 +405,17 @@ enum {
   CED_EXPERTS_PRODUCTS = 2, /* device only: all but the sum, whose parts stay in the workspace */
   CED_EXPERTS_SUM = 4       /* device only: the sum alone, after a call with CED_EXPERTS_PRODUCTS */
 };
+
+/* How the routed experts of a layer lie in memory: as in a checkpoint, or in the order in which a device's warps use them,
+ * which ced_expert_pack makes. Packed ones are a device's alone, and have the same bits. */
+typedef enum { CED_EXPERTS_RAW = 0, CED_EXPERTS_PACKED = 1 } ced_expert_layout;
+/* Bytes of a packed expert, a multiple of 32, as are the addresses of both parts; *w2 is where the second one begins. dim
+ * and inter are multiples of 32. */
+CED_API uint64_t ced_expert_pack_bytes(uint32_t dim, uint32_t inter, uint64_t *w2);
+/* Writes part `part` of `parts` of a packed expert; from has addresses of host memory, as to is. Calls for other parts may
+ * run at the same time. */
+CED_API int ced_expert_pack(const ced_expert *from, uint32_t dim, uint32_t inter, uint32_t part,
+                            uint32_t parts, uint64_t to, ced_err *err);
 
 /* Experts of a layer (spec 6): y = bf16(sum over the row's routed experts in ascending expert id + addend + shared expert).
  * Gate and up are rounded to BF16, clamped SwiGLU in f32, times the routing weight, rounded, re-quantised, down. */
@@ -418,11 +430,11 @@ typedef struct {
   uint64_t y;        /* out [rows, dim] of y_format */
   uint64_t workspace;
   uint32_t max_rows, experts_count, top_k, dim;
-  uint32_t inter, unused;
-  float limit, unused2; /* swiglu_limit, 0 = none */
-  uint64_t addend;      /* F32 [rows, dim]: the sum of what was computed elsewhere; 0 = none */
-  uint32_t y_format;    /* CED_BF16, or CED_F32: the sum is not rounded */
-  uint32_t flags;       /* CED_EXPERTS_* */
+  uint32_t inter, layout; /* ced_expert_layout of the routed experts */
+  float limit, unused2;   /* swiglu_limit, 0 = none */
+  uint64_t addend;        /* F32 [rows, dim]: the sum of what was computed elsewhere; 0 = none */
+  uint32_t y_format;      /* CED_BF16, or CED_F32: the sum is not rounded */
+  uint32_t flags;         /* CED_EXPERTS_* */
 } ced_expert_gemm_args;
 CED_API uint64_t ced_expert_gemm_workspace(const ced_stream *s, const ced_expert_gemm_args *a);
 CED_API int ced_expert_gemm(ced_stream *s, const ced_expert_gemm_args *a, ced_err *err);

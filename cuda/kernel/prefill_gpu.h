@@ -34,6 +34,22 @@ struct OperandRow {
   }
 };
 
+// The lane's two weight rows, lane/4 and lane/4 + 8 of the warp's 16, as they lie in a checkpoint.
+template <ced_format kFormat>
+struct WeightRows {
+  OperandRow row[2];
+  Raw<kFormat> raw[2];
+  uint8_t scale[2];
+
+  __device__ void fetch(uint32_t step, uint32_t k) {
+    const uint32_t k0 = step * Prefill::kStep + 16 * (threadIdx.x % 4);
+    for (int h = 0; h < 2; h++) row[h].load(raw[h], scale[h], k0, k);
+  }
+  __device__ void words(Words &low, Words &high) const {
+    low = expand(raw[0], scale[0]), high = expand(raw[1], scale[1]);
+  }
+};
+
 // The k-step after this one: 0, 8, 16 .. 1, 9 .. 7, 15 ..
 __device__ inline uint32_t next_step(uint32_t step, uint32_t steps) {
   step += Prefill::kSums;
@@ -88,9 +104,9 @@ struct PrefillSum<kRows, false> {
 };
 
 // total[j][i]: weight row lane/4 (i < 2) or lane/4 + 8 of the warp's 16, activation row 8j + lane%4*2 + i%2. w: the lane's
-// two weight rows. x(r): activation row r of the tile. All threads of the block come here; afterwards the shared memory, shared_bytes(kRows) at a multiple of 1024, is free.
-template <ced_format kX, ced_format kW, int kRows, bool kWgmma, class X>
-__device__ void prefill_tile(float (&total)[kRows / 8][4], const OperandRow (&w)[2], const X &x, uint32_t k,
+// two weight rows (WeightRows). x(r): activation row r of the tile. All threads of the block come here; afterwards the shared memory, shared_bytes(kRows) at a multiple of 1024, is free.
+template <ced_format kX, int kRows, bool kWgmma, class W, class X>
+__device__ void prefill_tile(float (&total)[kRows / 8][4], W &w, const X &x, uint32_t k,
                              unsigned char *shared) {
   constexpr uint32_t kPieces = kRows * 4 / Prefill::kThreads > 0 ? kRows * 4 / Prefill::kThreads : 1;
   const uint32_t t = threadIdx.x % 4, row = threadIdx.x / 4, steps = ceil_div(k, Prefill::kStep);
@@ -101,13 +117,12 @@ __device__ void prefill_tile(float (&total)[kRows / 8][4], const OperandRow (&w)
     if (brings) source[p] = x(row + 64 * p);
 
   Raw<kX> x_raw[kPieces];
-  Raw<kW> w_raw[2];
-  uint8_t x_scale[kPieces], w_scale[2];
+  uint8_t x_scale[kPieces];
   const auto fetch = [&](uint32_t step) {
     const uint32_t k0 = step * Prefill::kStep + 16 * t;
     CED_UNROLL
     for (uint32_t p = 0; p < kPieces; p++) source[p].load(x_raw[p], x_scale[p], k0, k);
-    for (int h = 0; h < 2; h++) w[h].load(w_raw[h], w_scale[h], k0, k);
+    w.fetch(step, k);
   };
   const auto store = [&](unsigned char *tile) {
     CED_UNROLL
@@ -128,7 +143,8 @@ __device__ void prefill_tile(float (&total)[kRows / 8][4], const OperandRow (&w)
   sum.zero();
   fetch(0);
   store(shared);
-  Words low = expand(w_raw[0], w_scale[0]), high = expand(w_raw[1], w_scale[1]);
+  Words low, high;
+  w.words(low, high);
   __syncthreads();
   uint32_t step = 0;
   for (uint32_t n = 0; n < steps; n++) {
@@ -139,7 +155,7 @@ __device__ void prefill_tile(float (&total)[kRows / 8][4], const OperandRow (&w)
     Words next_low = low, next_high = high;
     if (more) {
       store(shared + (n + 1) % 2 * Prefill::tile_bytes(kRows));
-      next_low = expand(w_raw[0], w_scale[0]), next_high = expand(w_raw[1], w_scale[1]);
+      w.words(next_low, next_high);
     }
     sum.finish();
     low = next_low, high = next_high;

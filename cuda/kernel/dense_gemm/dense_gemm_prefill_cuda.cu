@@ -16,13 +16,13 @@ __global__ void __launch_bounds__(Prefill::kThreads, 1) dense_gemm_prefill_kerne
   const uint32_t i0 = blockIdx.x % tiles * Prefill::kOutputs + 16 * warp + lane / 4;
   const uint32_t outputs = a.groups * a.n, inputs = a.groups * a.k, k_blocks = ceil_div(a.k, 32);
 
-  OperandRow w[2];
+  WeightRows<kW> w;
   for (uint32_t h = 0; h < 2; h++) {
     if (i0 + 8 * h >= a.n) continue;
     const size_t o = static_cast<size_t>(group) * a.n + i0 + 8 * h;
-    w[h].data = at<const unsigned char>(a.w) + o * a.k * bytes16(kW) / 16;
-    if (kW == CED_FP8) w[h].scales = at<const unsigned char>(a.w_scales) + o / 32 * k_blocks;
-    if (kW == CED_FP4) w[h].scales = at<const unsigned char>(a.w_scales) + o * k_blocks;
+    w.row[h].data = at<const unsigned char>(a.w) + o * a.k * bytes16(kW) / 16;
+    if (kW == CED_FP8) w.row[h].scales = at<const unsigned char>(a.w_scales) + o / 32 * k_blocks;
+    if (kW == CED_FP4) w.row[h].scales = at<const unsigned char>(a.w_scales) + o * k_blocks;
   }
   const auto row = [&](uint32_t r) {
     OperandRow x;
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(Prefill::kThreads, 1) dense_gemm_prefill_kerne
     return x;
   };
   float sum[kRows / 8][4];
-  prefill_tile<kX, kW, kRows, kWgmma>(sum, w, row, a.k, shared);
+  prefill_tile<kX, kRows, kWgmma>(sum, w, row, a.k, shared);
 
   CED_UNROLL
   for (uint32_t j = 0; j < kRows / 8; j++)

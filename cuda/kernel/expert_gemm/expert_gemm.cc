@@ -59,6 +59,10 @@ extern "C" int ced_expert_gemm(ced_stream *s, const ced_expert_gemm_args *a, ced
   CED_TRY(check_range(name, "top_k", a->top_k, 0, a->experts_count < 64 ? a->experts_count : 64, err));
   CED_TRY(check_multiple(name, "dim", a->dim, 32, err));
   CED_TRY(check_multiple(name, "inter", a->inter, 32, err));
+  CED_TRY(check_range(name, "layout", a->layout, CED_EXPERTS_RAW, CED_EXPERTS_PACKED, err));
+  if (a->layout == CED_EXPERTS_PACKED && kind_of(s) != CED_CUDA)
+    return fail(err, CED_EINVAL, "expert_gemm: layout is %u, but packed experts are a device's alone",
+                a->layout);
   CED_TRY(check_address(name, "x", a->x, 64, err));
   CED_TRY(check_address(name, "x_scales", a->x_scales, 64, err));
   CED_TRY(check_address(name, "y", a->y, 64, err));

@@ -1,3 +1,4 @@
+#include "kernel/expert_gemm/packed_gpu.h"
 #include "kernel/expert_gemm/tile_gpu.h"
 #include "kernel/operand_gpu.h"
 #include "kernel/row_gpu.h"
@@ -7,8 +8,7 @@ namespace ced {
 namespace {
 
 constexpr uint32_t kStep = 64, kWarps = 8, kThreads = 32 * kWarps, kGroupThreads = 1024;
-constexpr uint32_t kGroup = 32,
-                   kOutputs = 16;  // channels of a block: a quantisation group; of the second half
+constexpr uint32_t kGroup = 32;  // channels of a block between the halves: a quantisation group
 
 // One block: the assignments of experts that are computed here by expert, each expert's in ascending order, and how many tiles of rows come before it.
 __global__ void __launch_bounds__(kGroupThreads, 1)
@@ -37,12 +37,19 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
     first[experts] = static_cast<int32_t>(placed), tiles[experts] = static_cast<int32_t>(tiled);
 }
 
-// The work of a block: 32 channels of gate and up of a tile of rows, a quantisation group, or 16 of down.
-template <ced_format kFormat, bool kDown>
+// How an expert lies in memory.
+enum class ExpertForm { kFp8, kFp4, kPacked };
+
+// The work of a block: 32 channels of gate and up of a tile of rows, a quantisation group, or 16 of down (packed: 32).
+template <ExpertForm kWeights, bool kDown>
 struct ExpertItems {
-  static constexpr ced_format kW = kFormat;
-  using R = Ring<kW, kDown ? 1 : 2, kDown ? 1 : 2>;
-  static constexpr uint32_t kChannels = kDown ? kOutputs : kGroup;
+  static constexpr bool kPacked = kWeights == ExpertForm::kPacked;
+  static constexpr ced_format kW = kWeights == ExpertForm::kFp8 ? CED_FP8 : CED_FP4;
+  using R = std::conditional_t<kPacked, PackedRing<kDown ? Pack::kDownTiles : Pack::kUpTiles, kDown ? 2 : 1>,
+                               Ring<kW, kDown ? 1 : 2, kDown ? 1 : 2>>;
+  using Stream = std::conditional_t<kPacked, PackedStream<R, ExpertItems>, WeightStream<R, ExpertItems>>;
+  static constexpr uint32_t kSums = R::kParts * R::kMatrices,  // 16 outputs each
+      kChannels = kDown ? 16 * kSums : kGroup;
 
   const ced_expert_gemm_args &a;
   const ExpertWorkspace &work;
@@ -58,7 +65,7 @@ struct ExpertItems {
                                      : static_cast<uint32_t>(at<const int32_t>(work.tiles)[a.experts_count]);
     return tiles * per_tile();
   }
-  // Weights start at any byte of a checkpoint; the ring wants them where copies can begin.
+  // ExpertForm start at any byte of a checkpoint; the ring wants them where copies can begin.
   __device__ bool open(uint32_t item) {
     const auto t = static_cast<int32_t>(item / per_tile());
     i0 = item % per_tile() * kChannels;
@@ -67,8 +74,13 @@ struct ExpertItems {
       tile.find(a, work, t, static_cast<int32_t>(tile_rows), kW == CED_FP8 ? &a.shared : nullptr);
     }
     const ced_expert &e = *tile.expert;
+    if (kPacked) return true;
     return k % 128 == 0 && (kDown ? aligned(e.w2, 16) && aligned(e.w2_scales, 4)
                                   : aligned(e.w1 | e.w3, 16) && aligned(e.w1_scales | e.w3_scales, 4));
+  }
+  __device__ const unsigned char *packed(uint32_t step) const {
+    return at<const unsigned char>(kDown ? tile.expert->w2 : tile.expert->w1) +
+           Pack::tile(i0 / Pack::kChannels, step, 0, k, R::kMatrices);
   }
   // Of gate (matrix 0) or up, and where its rows begin.
   __device__ const unsigned char *matrix(uint32_t m) const {
@@ -90,8 +102,7 @@ struct ExpertItems {
 
 // The sums of an item whose weights are read straight from memory, in the same order.
 template <class Items, int kTiles, class X>
-__device__ void direct_products(const Items &items, const X &x,
-                                float (&d)[Items::R::kParts * Items::R::kMatrices][kTiles][4]) {
+__device__ void direct_products(const Items &items, const X &x, float (&d)[Items::kSums][kTiles][4]) {
   using R = typename Items::R;
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, k = items.k;
   CED_UNROLL
@@ -127,7 +138,7 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
   const uint32_t total = items.total(), end = share(total, blockIdx.x + 1);
   uint32_t item = share(total, blockIdx.x);
   if (item == end) return;
-  WeightStream<R, Items> weights(shared, stages, items);
+  typename Items::Stream weights(shared, stages, items);
   if (threadIdx.x >= R::kConsumers) return weights.produce();
   Activations<R, CED_FP8, kTiles> x;
   for (int32_t number = -1; item < end; item++) {
@@ -142,8 +153,10 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
       }
       x.load(0, items.k);
     }
-    float d[R::kParts * R::kMatrices][kTiles][4] = {};
-    if (ring) {
+    float d[Items::kSums][kTiles][4] = {};
+    if constexpr (Items::kPacked) {
+      stream_products(weights, x, items.k, d);
+    } else if (ring) {
       stream_products(weights, x, items.k, d);
     } else {
       direct_products<Items, kTiles>(items, x, d);
@@ -156,14 +169,14 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
 }
 
 // The first half of an expert: gate and up, the activation, and its quantisation.
-template <ced_format kW, int kTiles>
-__global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, ring_blocks(kTiles))
+template <ExpertForm kW, int kTiles>
+__global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
     gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
   using Items = ExpertItems<kW, false>;
   DYN_SMEM(unsigned char, shared);
   SHARED(float, part, kWarps * 4 * kTiles * 4 * 32);
   const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
-    const auto row = static_cast<size_t>(kW == CED_FP8 ? n : n / static_cast<int32_t>(a.top_k));
+    const auto row = static_cast<size_t>(kW == ExpertForm::kFp8 ? n : n / static_cast<int32_t>(a.top_k));
     x = at<const unsigned char>(a.x) + row * a.dim;
     scales = at<const unsigned char>(a.x_scales) + row * (a.dim / 32);
   };
@@ -171,33 +184,34 @@ __global__ void __launch_bounds__(Ring<kW, 2, 2>::kThreads, ring_blocks(kTiles))
     const uint32_t lane = threadIdx.x % 32, h = lane / 16 * 2, o = lane % 16;  // a lane for a channel
     for (uint32_t r = threadIdx.x / 32; r < static_cast<uint32_t>(items.tile.n); r += kWarps) {
       const int32_t n = items.tile.assignment(r);
-      const float weight = kW == CED_FP8 ? 1.0f : at<const float>(a.weights)[n];
+      const float weight = kW == ExpertForm::kFp8 ? 1.0f : at<const float>(a.weights)[n];
       const float v = swiglu(bf16_round(whole_sum<4, kTiles>(part, h, o, r)),
                              bf16_round(whole_sum<4, kTiles>(part, h + 1, o, r)), a.limit, weight);
-      store_activation(a, work, expert_place(a, n, kW == CED_FP8), items.i0, v);
+      store_activation(a, work, expert_place(a, n, kW == ExpertForm::kFp8), items.i0, v);
     }
   };
   run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
 }
 
 // The second half: the result, rounded.
-template <ced_format kW, int kTiles>
-__global__ void __launch_bounds__(Ring<kW, 1, 1>::kThreads, ring_blocks(kTiles))
+template <ExpertForm kW, int kTiles>
+__global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
     down_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
   using Items = ExpertItems<kW, true>;
   DYN_SMEM(unsigned char, shared);
-  SHARED(float, part, kWarps *kTiles * 4 * 32);
+  SHARED(float, part, kWarps *Items::kSums *kTiles * 4 * 32);
   const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
-    const size_t from = expert_place(a, n, kW == CED_FP8);
+    const size_t from = expert_place(a, n, kW == ExpertForm::kFp8);
     x = at<const unsigned char>(work.codes) + from * a.inter;
     scales = at<const unsigned char>(work.scales) + from * (a.inter / 32);
   };
   const auto result = [&](const Items &items) {
-    for (uint32_t e = threadIdx.x; e < 8 * kTiles * kOutputs; e += kThreads) {
-      const uint32_t r = e / kOutputs, o = e % kOutputs;
+    for (uint32_t e = threadIdx.x; e < 8 * kTiles * Items::kChannels; e += kThreads) {
+      const uint32_t r = e / Items::kChannels, o = e % Items::kChannels;
       if (r >= static_cast<uint32_t>(items.tile.n)) continue;
-      const size_t to = expert_place(a, items.tile.assignment(r), kW == CED_FP8);
-      at<uint16_t>(work.out)[to * a.dim + items.i0 + o] = f32_to_bf16(whole_sum<1, kTiles>(part, 0, o, r));
+      const size_t to = expert_place(a, items.tile.assignment(r), kW == ExpertForm::kFp8);
+      at<uint16_t>(work.out)[to * a.dim + items.i0 + o] =
+          f32_to_bf16(whole_sum<Items::kSums, kTiles>(part, o / 16, o % 16, r));
     }
   };
   run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
@@ -241,23 +255,25 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(ced_expert_gemm_args 
   }
 }
 
-template <ced_format kW, int kTiles>
+template <ExpertForm kW, int kTiles>
 int launch_halves(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tiles,
                   ced_err *err) {
   const CudaStream &c = cuda_of(s);
   const uint32_t blocks = 2 * static_cast<uint32_t>(c.processors);
-  const RingShape<Ring<kW, 2, 2>> first(c);
-  const RingShape<Ring<kW, 1, 1>> second(c);
+  using First = ExpertItems<kW, false>;
+  using Second = ExpertItems<kW, true>;
+  const RingShape<typename First::R> first(c);
+  const RingShape<typename Second::R> second(c);
   CED_TRY(launch(s, err, "expert_gemm",
-                 {std::min(blocks, a.inter / kGroup * tiles), first.threads, first.shared_bytes},
+                 {std::min(blocks, a.inter / First::kChannels * tiles), first.threads, first.shared_bytes},
                  gate_up_kernel<kW, kTiles>, a, work, first.stages));
   return launch(s, err, "expert_gemm",
-                {std::min(blocks, a.dim / kOutputs * tiles), second.threads, second.shared_bytes},
+                {std::min(blocks, a.dim / Second::kChannels * tiles), second.threads, second.shared_bytes},
                 down_kernel<kW, kTiles>, a, work, second.stages);
 }
 
 // Tiles of 16 rows where there are many; the bits are the same.
-template <ced_format kW>
+template <ExpertForm kW>
 int launch_expert(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work,
                   uint32_t tile_rows, uint32_t tiles, ced_err *err) {
   return tile_rows == 8 ? launch_halves<kW, 1>(s, a, work, tiles, err)
@@ -277,16 +293,20 @@ int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err)
   const bool products = (a.flags & CED_EXPERTS_SUM) == 0;
   if (routed > 0 && products) {
     // In long steps what an expert has on average; in short ones hardly any has more than 8.
-    const uint32_t rows = tile_rows(a.max_rows <= 16 ? 8 : std::max(16u, routed / a.experts_count)),
+    // Experts that are not packed have the form for few rows only.
+    const bool packed = a.layout == CED_EXPERTS_PACKED;
+    const uint32_t many = std::max(16u, packed ? routed / a.experts_count : 0),
+                   rows = tile_rows(a.max_rows <= 16 ? 8 : many),
                    tiles = std::min(routed, a.experts_count) + routed / rows;
     CED_TRY(launch(s, err, "expert_gemm", {1, kGroupThreads}, group_kernel, a, work, rows));
     CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP4, rows, tiles, err)
-                      : launch_expert<CED_FP4>(s, a, work, rows, tiles, err));
+            : packed  ? launch_expert<ExpertForm::kPacked>(s, a, work, rows, tiles, err)
+                      : launch_expert<ExpertForm::kFp4>(s, a, work, rows, tiles, err));
   }
   if (a.shared.w1 != 0 && products) {
     const uint32_t rows = tile_rows(a.max_rows), tiles = ceil_div(a.max_rows, rows);
     CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP8, rows, tiles, err)
-                      : launch_expert<CED_FP8>(s, a, work, rows, tiles, err));
+                      : launch_expert<ExpertForm::kFp8>(s, a, work, rows, tiles, err));
   }
   if ((a.flags & CED_EXPERTS_PRODUCTS) != 0) return CED_OK;
   return launch(s, err, "expert_gemm",

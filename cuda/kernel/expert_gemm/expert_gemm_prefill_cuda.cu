@@ -1,3 +1,4 @@
+#include "kernel/expert_gemm/packed_gpu.h"
 #include "kernel/expert_gemm/tile_gpu.h"
 #include "kernel/prefill_gpu.h"
 #include "num/quant.h"
@@ -8,12 +9,47 @@ namespace {
 constexpr uint32_t kThreads = Prefill::kThreads, kOutputs = Prefill::kOutputs;
 constexpr uint32_t kChannels = kOutputs / 2;  // of a block between the halves: gate and up
 
-// A row of an expert's matrix [*, k], FP4 with a scale of its own for 32 elements, FP8 with one for 32 rows.
+// The lane's rows of a tile of a packed expert.
+struct PackedRows {
+  const unsigned char *first = nullptr;  // tile of the k-step 0; null: zeros
+  uint32_t bytes = 0;                    // from a k-step to the next
+  uint4 codes;
+  uint32_t scales;
+
+  __device__ void fetch(uint32_t step, uint32_t) {
+    codes = {}, scales = 0;
+    if (first == nullptr) return;
+    const unsigned char *tile = first + static_cast<size_t>(step) * bytes;
+    codes = load16(tile + 16 * (threadIdx.x % 32)), scales = packed_scales(tile);
+  }
+  __device__ void words(Words &low, Words &high) const { packed_words(codes, scales, low, high); }
+};
+
+// The lane's two rows of 16 from row i on of an expert's matrix [n, k]: the shared one's are FP8 with a scale for 32 rows,
+// the others are packed. matrix, of: which one of how many of a part.
 template <ced_format kW>
-__device__ OperandRow matrix_row(uint64_t matrix, uint64_t scales, uint32_t i, uint32_t k) {
-  return {at<const unsigned char>(matrix) + static_cast<size_t>(i) * k * bytes16(kW) / 16,
-          at<const unsigned char>(scales) + static_cast<size_t>(kW == CED_FP8 ? i / 32 : i) * (k / 32),
-          aligned(matrix, bytes16(kW))};
+auto __device__ weight_rows(uint64_t data, uint64_t scales, uint32_t matrix, uint32_t of, uint32_t i,
+                            uint32_t n, uint32_t k) {
+  if constexpr (kW == CED_FP4) {
+    PackedRows w;
+    if (i < n)
+      w = {at<const unsigned char>(data) +
+               Pack::tile(i / Pack::kChannels, 0, i % Pack::kChannels / 16 * of + matrix, k, 2 * of),
+           2 * of * Pack::kTile,
+           {},
+           0};
+    return w;
+  } else {
+    WeightRows<kW> w;
+    for (uint32_t h = 0; h < 2; h++) {
+      const uint32_t row = i + threadIdx.x % 32 / 4 + 8 * h;
+      if (row < n)
+        w.row[h] = {at<const unsigned char>(data) + static_cast<size_t>(row) * k,
+                    at<const unsigned char>(scales) + static_cast<size_t>(row / 32) * (k / 32),
+                    aligned(data, 16)};
+    }
+    return w;
+  }
 }
 
 // The first half: 64 channels of gate and up, in turns of 16, the activation, and its quantisation groups.
@@ -27,11 +63,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, i0 = blockIdx.x * kChannels;
   const bool up = warp % 2 != 0;
   const ced_expert &e = *tile.expert;
-  OperandRow w[2];
-  for (uint32_t h = 0; h < 2; h++) {
-    const uint32_t i = i0 + warp / 2 * 16 + lane / 4 + 8 * h;
-    if (i < a.inter) w[h] = matrix_row<kW>(up ? e.w3 : e.w1, up ? e.w3_scales : e.w1_scales, i, a.dim);
-  }
+  const bool one = kW == CED_FP4 || !up;  // both matrices of a packed expert begin at w1
+  auto w = weight_rows<kW>(one ? e.w1 : e.w3, one ? e.w1_scales : e.w3_scales, up ? 1 : 0, 2,
+                           i0 + warp / 2 * 16, a.inter, a.dim);
   const auto x = [&](uint32_t r) {
     OperandRow o;
     if (r >= static_cast<uint32_t>(tile.n)) return o;
@@ -42,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     return o;
   };
   float sum[kRows / 8][4];
-  prefill_tile<CED_FP8, kW, kRows, kWgmma>(sum, w, x, a.dim, shared);
+  prefill_tile<CED_FP8, kRows, kWgmma>(sum, w, x, a.dim, shared);
 
   // BF16 [kRows][gate 64, up 64] takes the room of the two tiles.
   auto *rounded = reinterpret_cast<uint16_t *>(shared);
@@ -72,11 +106,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   ExpertTile tile{};
   if (!tile.find(a, work, static_cast<int32_t>(blockIdx.y), kRows, kW == CED_FP8 ? &a.shared : nullptr))
     return;
-  const uint32_t lane = threadIdx.x % 32, i0 = blockIdx.x * kOutputs + threadIdx.x / 32 * 16 + lane / 4;
-  OperandRow w[2];
-  for (uint32_t h = 0; h < 2; h++)
-    if (i0 + 8 * h < a.dim)
-      w[h] = matrix_row<kW>(tile.expert->w2, tile.expert->w2_scales, i0 + 8 * h, a.inter);
+  const uint32_t lane = threadIdx.x % 32, first = blockIdx.x * kOutputs + threadIdx.x / 32 * 16,
+                 i0 = first + lane / 4;
+  auto w = weight_rows<kW>(tile.expert->w2, tile.expert->w2_scales, 0, 1, first, a.dim, a.inter);
   const auto x = [&](uint32_t r) {
     OperandRow o;
     if (r >= static_cast<uint32_t>(tile.n)) return o;
@@ -86,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     return o;
   };
   float sum[kRows / 8][4];
-  prefill_tile<CED_FP8, kW, kRows, kWgmma>(sum, w, x, a.inter, shared);
+  prefill_tile<CED_FP8, kRows, kWgmma>(sum, w, x, a.inter, shared);
   CED_UNROLL
   for (uint32_t j = 0; j < kRows / 8; j++)
     for (uint32_t i = 0; i < 4; i++) {

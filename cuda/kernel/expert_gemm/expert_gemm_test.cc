@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <string>
 
+#include "kernel/expert_gemm/pack.h"
 #include "num/bf16.h"
+#include "num/fp4.h"
 #include "num/quant.h"
 #include "test/check.h"
 #include "test/golden.h"
@@ -24,6 +26,19 @@ struct Expert {
       addr[i] = rig.put(bytes) + offset;
     }
     return {addr[0], addr[1], addr[2], addr[3], addr[4], addr[5]};
+  }
+  ced_expert put_packed(Rig &rig, uint32_t dim, uint32_t inter, uint32_t parts = 3) const {
+    uint64_t addr[6], w2 = 0;
+    for (size_t i = 0; i < 6; i++) addr[i] = reinterpret_cast<uint64_t>(tensors[i].data());
+    const ced_expert from{addr[0], addr[1], addr[2], addr[3], addr[4], addr[5]};
+    // at a multiple of 32
+    std::vector<uint8_t> bytes(ced_expert_pack_bytes(dim, inter, &w2) + 32);
+    uint8_t *to = bytes.data() + (32 - reinterpret_cast<uintptr_t>(bytes.data()) % 32) % 32;
+    ced_err err;
+    for (uint32_t i = 0; i < parts; i++)
+      CHECK_EQ(ced_expert_pack(&from, dim, inter, i, parts, reinterpret_cast<uint64_t>(to), &err), CED_OK);
+    const uint64_t at = rig.put(std::vector<uint8_t>(to, to + bytes.size() - 32));
+    return {at, 0, 0, 0, at + w2, 0};
   }
 };
 
@@ -50,6 +65,7 @@ struct Problem {
   std::vector<Expert> experts;
   std::vector<Expert> shared;  // one or none
   float limit = 10;
+  uint32_t layout = CED_EXPERTS_RAW;
 
   size_t rows() const { return x.size() / dim; }
 };
@@ -66,12 +82,14 @@ ced_expert_gemm_args arguments(Rig &rig, const Problem &p) {
   a.rows = rig.rows(static_cast<int32_t>(rows));
   a.x = rig.put(codes), a.x_scales = rig.put(scales), a.idx = rig.put(p.idx), a.weights = rig.put(p.weights);
   std::vector<ced_expert> table;
-  for (const Expert &e : p.experts) table.push_back(e.put(rig));
+  for (const Expert &e : p.experts)
+    table.push_back(p.layout == CED_EXPERTS_PACKED ? e.put_packed(rig, p.dim, p.inter) : e.put(rig));
   a.experts = rig.put(table);
   if (!p.shared.empty()) a.shared = p.shared[0].put(rig);
   a.y = rig.out<uint16_t>(rows * p.dim);
   a.max_rows = static_cast<uint32_t>(rows), a.experts_count = static_cast<uint32_t>(p.experts.size());
   a.top_k = p.top_k, a.dim = p.dim, a.inter = p.inter, a.limit = p.limit;
+  a.layout = p.layout;
   a.workspace = rig.out<uint8_t>(ced_expert_gemm_workspace(rig.stream(), &a));
   return a;
 }
@@ -121,6 +139,7 @@ TEST("expert_gemm: a routed expert at release width: golden bits on the referenc
   for (ced_kind kind : bodies("expert_gemm")) {
     CONTEXT("kind=" << kind);
     Rig rig(kind);
+    p.layout = kind == CED_CUDA ? CED_EXPERTS_PACKED : CED_EXPERTS_RAW;
     const auto got = run(rig, p);
     if (kind == CED_REF) CHECK_BITS(got.data(), want.as<uint16_t>(), got.size());
     CHECK_ROWS(got.data(), want.as<uint16_t>(), 3, 5120, check::kExpert);
@@ -188,9 +207,10 @@ TEST("expert_gemm: every body agrees with the reference, with and without clamp 
 
 TEST("expert_gemm: a row has the same bits alone, in any batch and on any number of threads") {
   for (size_t rows : {70u, 150u, 400u}) {  // tiles of 32, 64 and 128 rows in the long form
-    const Problem p = small(rows);
+    Problem p = small(rows);
     for (ced_kind kind : bodies("expert_gemm")) {
       CONTEXT("rows=" << rows << " kind=" << kind);
+      p.layout = kind == CED_CUDA ? CED_EXPERTS_PACKED : CED_EXPERTS_RAW;
       Rig one(kind, 1);
       const auto batch = run(one, p);
       for (int threads : {2, 3}) {
@@ -266,6 +286,51 @@ TEST("expert_gemm: aligned weights have the bits of those that start at any byte
         for (size_t r = 0; r < n; r++) first.push_back(r);
         const auto got = run(rig, rows_of(aligned, first));
         CHECK_BITS(got.data(), batch.data(), n * p.dim);
+      }
+    }
+  }
+}
+
+TEST("expert_gemm: packed codes come out of a word in the places of BF16") {
+  for (uint64_t n = 0; n < 4096; n++) {
+    const auto codes = static_cast<uint32_t>(n * 0x9E3779B97F4A7C15u >> 32);
+    uint32_t pairs[4];
+    ced::unpack_word(ced::pack_word(codes), pairs);
+    for (uint32_t e = 0; e < 8; e++) {
+      const auto half = static_cast<uint16_t>(pairs[e / 4 * 2 + e % 2] >> (16 * (e % 4 / 2)));
+      CHECK_EQ(ced::bf16_to_f32(half) * 0x1p126f, ced::e2m1_to_f32(codes >> (4 * e) & 15));
+    }
+  }
+}
+
+TEST("expert_gemm: packed experts have the bits of raw ones, in any batch, with any scales") {
+  const struct {
+    uint32_t dim, inter, base;
+  } cases[] = {{128, 64, 124}, {96, 32, 124}, {160, 96, 128}, {640, 384, 124}, {1184, 1088, 130}};
+  for (const auto &c : cases) {
+    Problem p;
+    p.dim = c.dim, p.inter = c.inter, p.top_k = 2;
+    p.x = prng::xb("expert_gemm/x", 150 * p.dim, -1);
+    for (int e = 0; e < 4; e++)
+      p.experts.push_back(
+          expert("expert_gemm/" + std::to_string(e), CED_FP4, p.dim, p.inter, c.base, c.base));
+    p.shared.push_back(expert("expert_gemm/shared", CED_FP8, p.dim, p.inter, 120, 118));
+    for (size_t r = 0; r < 150; r++) {
+      p.idx.push_back(r % 5 == 0 ? 3 : 0), p.idx.push_back(2);  // nobody chooses expert 1
+      p.weights.push_back(0.5f), p.weights.push_back(0.25f + 0.125f * static_cast<float>(r % 3));
+    }
+    for (ced_kind kind : bodies("expert_gemm")) {
+      if (kind != CED_CUDA) continue;
+      Rig rig(kind);
+      for (size_t n : {1u, 7u, 9u, 17u, 70u, 150u}) {
+        if (n > 17 && p.dim > 640) continue;
+        CONTEXT("dim=" << c.dim << " inter=" << c.inter << " rows=" << n);
+        std::vector<size_t> first;
+        for (size_t r = 0; r < n; r++) first.push_back(r);
+        Problem raw = rows_of(p, first), packed = raw;
+        packed.layout = CED_EXPERTS_PACKED;
+        const auto want = run(rig, raw), got = run(rig, packed);
+        CHECK_BITS(got.data(), want.data(), want.size());
       }
     }
   }
@@ -382,6 +447,10 @@ TEST("expert_gemm: refuses bad arguments and accepts no rows") {
   CHECK_EQ(refusal(), "expert_gemm: inter is 40, must be a positive multiple of 32");
   a = good, a.top_k = 9;
   CHECK_EQ(refusal(), "expert_gemm: top_k is 9, must be 0..8");
+  a = good, a.layout = 2;
+  CHECK_EQ(refusal(), "expert_gemm: layout is 2, must be 0..1");
+  a = good, a.layout = CED_EXPERTS_PACKED;
+  CHECK_EQ(refusal(), "expert_gemm: layout is 1, but packed experts are a device's alone");
   a = good, a.workspace = 0;
   CHECK_EQ(refusal(), "expert_gemm: workspace is missing");
   a = good, a.y_format = CED_FP8;

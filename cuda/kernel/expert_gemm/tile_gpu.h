@@ -57,7 +57,7 @@ __device__ inline void store_activation(const ced_expert_gemm_args &a, const Exp
 }
 
 // The form for tiles of more than 16 rows, without what comes before and after: both halves of the routed experts (w
-// CED_FP4) or the shared one (CED_FP8).
+// CED_FP4: they are packed) or the shared one (CED_FP8).
 int expert_gemm_prefill(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work,
                         ced_format w, uint32_t tile_rows, uint32_t tiles, ced_err *err);
 

@@ -1,0 +1,160 @@
+// packed_gpu.h: packed experts (pack.h) on their way to the matrix instructions. A stage of the ring in shared memory is
+// the next k-steps of an item, as they lie in memory: one bulk copy; before 9.0 each warp brings its own tiles. The order
+// of sums is stream_gpu.h's.
+#pragma once
+#include "kernel/expert_gemm/pack.h"
+#include "kernel/operand_gpu.h"
+#include "kernel/stream_gpu.h"
+
+namespace ced {
+
+// The lane's rows of a tile as operands: what its 16 bytes are, and the scales of both rows.
+__device__ inline void packed_words(const uint4 &v, uint32_t scales, Words &low, Words &high) {
+  unpack_word(v.x, low.w), unpack_word(v.y, low.w + 4);
+  unpack_word(v.z, high.w), unpack_word(v.w, high.w + 4);
+  if ((scales & 0x8080u) == 0) {  // a code of e2m1 moved to BF16's place is its value times 2^-126
+    scale_pairs<true>(low, static_cast<uint8_t>(scales), 126);
+    scale_pairs<true>(high, static_cast<uint8_t>(scales >> 8), 126);
+  } else {
+    scale_pairs<false>(low, static_cast<uint8_t>(scales), 126);
+    scale_pairs<false>(high, static_cast<uint8_t>(scales >> 8), 126);
+  }
+}
+__device__ inline uint32_t packed_scales(const unsigned char *tile) {
+  const uint32_t lane = threadIdx.x % 32;
+  return *reinterpret_cast<const uint16_t *>(tile + Pack::kCodes + lane / 4 * 4 + lane % 4 / 2 * 2);
+}
+
+// The shape of a ring. kTiles: of an item. kSteps: a warp's in a stage.
+template <uint32_t kTiles_, uint32_t kSteps_>
+struct PackedRing {
+  static constexpr uint32_t kTiles = kTiles_, kSteps = kSteps_, kMatrices = kTiles, kParts = 1;
+  static constexpr uint32_t kWarps = 8, kConsumers = 32 * kWarps, kThreads = kConsumers + 32,
+                            kStep = Pack::kStep, kPiece = kStep * kWarps * kSteps;
+  static constexpr uint32_t kStepBytes = kTiles * Pack::kTile;
+  __host__ __device__ static constexpr uint32_t stage_bytes(bool) { return kWarps * kSteps * kStepBytes; }
+  static constexpr uint32_t kSmall = 60 * 1024, kCopyStages = kSmall / stage_bytes(false);
+};
+
+// Items must offer k, total() and open() as in stream_gpu.h, and
+//   const unsigned char *packed(uint32_t step)   the item's tiles of a k-step, at a multiple of 32 bytes
+template <class R, class Items>
+class PackedStream {
+ public:
+  __device__ PackedStream(unsigned char *shared, uint32_t stages, const Items &items)
+      : shared_(shared), stages_(stages), ahead_(items) {
+    if (ptx::has_bulk()) {
+#if CED_ARCH >= 900
+      if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < stages_; i++)
+          ptx::mbarrier_init(full(i), 1), ptx::mbarrier_init(empty(i), R::kWarps);
+        ptx::mbarrier_visible();
+      }
+      __syncthreads();
+#endif
+    } else if (threadIdx.x < R::kConsumers) {
+      ahead_.seek();
+      for (uint32_t i = 0; i + 1 < R::kCopyStages; i++) ask();
+    }
+  }
+
+  // One lane of the ninth warp: everything that the block will use, as fast as stages become free.
+  __device__ void produce() {
+#if CED_ARCH >= 900
+    if (threadIdx.x % 32 != 0) return;
+    uint32_t slot = 0, parity = 1;  // a wait for the phase before the first ends at once
+    for (ahead_.seek(); ahead_.more(); ahead_.step()) {
+      const uint32_t step = ahead_.k0 / R::kStep, left = Pack::steps(ahead_.items.k) - step,
+                     bytes = (left < R::kWarps * R::kSteps ? left : R::kWarps * R::kSteps) * R::kStepBytes;
+      ptx::mbarrier_wait(empty(slot), parity);
+      ptx::mbarrier_arrive_expect(full(slot), bytes);
+      ptx::bulk_load(shared_ + slot * R::stage_bytes(true), ahead_.items.packed(step), bytes, full(slot));
+      if (++slot == stages_) slot = 0, parity ^= 1;
+    }
+#endif
+  }
+
+  // The consumers: the next stage, once it is there. done() gives it back.
+  __device__ const unsigned char *next() {
+    if (ptx::has_bulk()) {
+#if CED_ARCH >= 900
+      ptx::mbarrier_wait(full(slot_), parity_);
+      return shared_ + slot_ * R::stage_bytes(true);
+#endif
+    }
+    ptx::cp_async_wait<static_cast<int>(R::kCopyStages) - 2>();
+    __syncwarp();  // what the other lanes brought, and nobody reads the stage before this one any more
+    ask();
+    return shared_ + slot_ * R::stage_bytes(false);
+  }
+  __device__ void done() {
+    if (ptx::has_bulk()) {
+#if CED_ARCH >= 900
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(slot_));
+#endif
+      if (++slot_ == stages_) slot_ = 0, parity_ ^= 1;
+    } else if (++slot_ == R::kCopyStages) {
+      slot_ = 0;
+    }
+  }
+
+ private:
+  __device__ uint64_t *full(uint32_t slot) const {
+    return reinterpret_cast<uint64_t *>(shared_ + stages_ * R::stage_bytes(true)) + 2 * slot;
+  }
+  __device__ uint64_t *empty(uint32_t slot) const { return full(slot) + 1; }
+
+  // A warp's tiles of the stage after those under way; at the end nothing, which is counted all the same.
+  __device__ void ask() {
+    if (ahead_.more()) {
+      CED_UNROLL
+      for (uint32_t i = 0; i < R::kSteps; i++) {
+        const uint32_t in = threadIdx.x / 32 + R::kWarps * i, step = ahead_.k0 / R::kStep + in;
+        if (step >= Pack::steps(ahead_.items.k)) continue;
+        unsigned char *to = shared_ + ahead_slot_ * R::stage_bytes(false) + in * R::kStepBytes;
+        const unsigned char *from = ahead_.items.packed(step);
+        for (uint32_t at = threadIdx.x % 32 * 16; at < R::kStepBytes; at += 512)
+          ptx::cp_async16(to + at, from + at);
+      }
+      ahead_.step();
+    }
+    ptx::cp_async_commit();
+    if (++ahead_slot_ == R::kCopyStages) ahead_slot_ = 0;
+  }
+
+  unsigned char *shared_;
+  uint32_t stages_;
+  Cursor<R, Items> ahead_;
+  uint32_t slot_ = 0, parity_ = 0, ahead_slot_ = 0;
+};
+
+// The consumers' sums of an item, d[tile of weights][tile of x]. x holds the first stage's operands, afterwards again.
+template <class R, ced_format kX, int kTiles, class Items>
+__device__ void stream_products(PackedStream<R, Items> &weights, Activations<R, kX, kTiles> &x, uint32_t k,
+                                float (&d)[R::kTiles][kTiles][4]) {
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (uint32_t k0 = 0; k0 < k; k0 += R::kPiece) {
+    Words operand[R::kSteps][kTiles];
+    CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) CED_UNROLL
+    for (int j = 0; j < kTiles; j++) operand[i][j] = expand(x.raw[j][i], x.scale[j][i]);
+    x.load(k - k0 > R::kPiece ? k0 + R::kPiece : 0, k);
+    const unsigned char *stage = weights.next();
+    CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) {
+      if (k0 + R::kStep * (warp + R::kWarps * i) >= k) continue;
+      CED_UNROLL
+      for (uint32_t m = 0; m < R::kTiles; m++) {
+        const unsigned char *tile = stage + (warp + R::kWarps * i) * R::kStepBytes + m * Pack::kTile;
+        Words low, high;
+        packed_words(load16(tile + 16 * lane), packed_scales(tile), low, high);
+        CED_UNROLL
+        for (int j = 0; j < kTiles; j++) mma_step64(d[m][j], low, high, operand[i][j]);
+      }
+    }
+    weights.done();
+  }
+}
+
+}  // namespace ced

@@ -64,7 +64,7 @@ func TestResidencyChangesNoBit(t *testing.T) {
 	if m.Use().Slots != nil || len(m.pinned) > 0 {
 		t.Error("a model without a budget has experts in host memory")
 	}
-	one, layers := shapeOf(m), m.cfg.Layers
+	one, layers := slotBytes(m), m.cfg.Layers
 	least, all := one*layers*m.cfg.ExpertsPerToken, one*layers*m.cfg.Experts
 	var last []experts.Key // the highest numbers first, so that the fill is another one
 	for e := range m.cfg.Experts {
@@ -122,8 +122,5 @@ func TestResidencyChangesNoBit(t *testing.T) {
 	}
 }
 
-// shapeOf is the size of a slot.
-func shapeOf(m *Model) int {
-	l := &loader{ck: m.ck}
-	return l.shapeOf("layers.0.ffn.experts.0.").bytes
-}
+// slotBytes is the size of a slot.
+func slotBytes(m *Model) int { return shapeOf(m.cfg).bytes }

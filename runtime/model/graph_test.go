@@ -185,7 +185,7 @@ func TestCapturedStepsFollowExperts(t *testing.T) {
 	o := Options{Slots: 2, Context: kv.PageTokens, StepRows: 8}
 	m := openModelOn(t, ced.CUDA, "../../testdata/mini/calm", checkpoint.Options{}, o)
 	captured := o
-	captured.Graphs, captured.ExpertBytes = true, shapeOf(m)*(m.cfg.Layers*m.cfg.ExpertsPerToken+1)
+	captured.Graphs, captured.ExpertBytes = true, slotBytes(m)*(m.cfg.Layers*m.cfg.ExpertsPerToken+1)
 	b := newBatch(t, "calm", o, captured)
 	b.start(Exact, 3)
 	b.decode(4)

@@ -81,6 +81,9 @@ func (m *Model) expertArgs(l int, rows rowCount) ced.ExpertGEMMArgs {
 		MaxRows: rows.max, ExpertsCount: uint32(c.Experts), TopK: uint32(c.ExpertsPerToken),
 		Dim: uint32(c.HiddenSize), Inter: uint32(c.MoEIntermediate), Limit: c.SwiGLULimit,
 	}
+	if !m.s.Host() {
+		a.Layout = ced.ExpertsPacked
+	}
 	if l != whole {
 		w := &m.w.layers[l]
 		a.Idx, a.Experts, a.Shared = m.idx(l), w.experts, w.shared

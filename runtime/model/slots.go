@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/config"
 	"cedrun/runtime/experts"
 )
 
@@ -31,11 +32,10 @@ type expertSlots struct {
 	first     string        // what the slots held first
 }
 
-// slotShape is how an expert lies in memory.
+// slotShape is how a packed expert lies in memory.
 type slotShape struct {
-	at    []int // of expertTensors
-	sizes []int
-	bytes int
+	dim, inter int
+	w2, bytes  int
 }
 
 // routeLog is what a step's router chose, on its way to the host.
@@ -49,20 +49,59 @@ type routeLog struct {
 // logsAhead is how many steps may be enqueued before the first one's log has come.
 const logsAhead = 2
 
-// shapeOf lays an expert's tensors out, each where kernels load widest.
-func (l *loader) shapeOf(stem string) slotShape {
-	var s slotShape
-	for _, n := range expertTensors {
-		size := len(l.data(stem + n))
-		s.at, s.sizes = append(s.at, s.bytes), append(s.sizes, size)
-		s.bytes += (size + 255) &^ 255
-	}
+func shapeOf(c *config.Config) slotShape {
+	s := slotShape{dim: c.HiddenSize, inter: c.MoEIntermediate}
+	s.bytes, s.w2 = ced.PackedExpertBytes(s.dim, s.inter)
+	s.bytes = (s.bytes + 255) &^ 255
 	return s
 }
 
 func (s slotShape) expert(at ced.Addr) ced.Expert {
-	a := func(i int) ced.Addr { return at + ced.Addr(s.at[i]) }
-	return ced.Expert{W1: a(0), W1Scales: a(1), W3: a(2), W3Scales: a(3), W2: a(4), W2Scales: a(5)}
+	return ced.Expert{W1: at, W2: at + ced.Addr(s.w2)}
+}
+
+// pack writes an expert to host memory in the order in which a device's kernels use it.
+func (s slotShape) pack(l *loader, to ced.Addr, stem string) {
+	var at [6]ced.Addr
+	matrix := s.dim * s.inter / 2
+	for i, n := range expertTensors {
+		b, want := l.data(stem+n), matrix
+		if i%2 != 0 {
+			want /= 16
+		}
+		if l.err == nil && len(b) != want {
+			l.err = fmt.Errorf("load %s%s: %d bytes, where an expert of this model has %d", stem, n, len(b), want)
+		}
+		at[i] = ced.HostAddr(b)
+	}
+	if l.err != nil {
+		return
+	}
+	from := ced.Expert{W1: at[0], W1Scales: at[1], W3: at[2], W3Scales: at[3], W2: at[4], W2Scales: at[5]}
+	if err := ced.PackExpert(to, from, s.dim, s.inter); err != nil {
+		l.err = fmt.Errorf("load %s: %w", stem, err)
+	}
+}
+
+// packed puts a packed expert into the device's memory.
+func (l *loader) packed(s slotShape, stem string) ced.Expert {
+	if l.err == nil && l.stage == 0 {
+		if l.stage, l.err = l.arena.m.s.HostAlloc(s.bytes); l.err != nil {
+			l.err = fmt.Errorf("page-locked memory for an expert on its way: %w", l.err)
+		}
+	}
+	if l.err != nil {
+		return ced.Expert{}
+	}
+	s.pack(l, l.stage, stem)
+	if l.err != nil {
+		return ced.Expert{}
+	}
+	at, err := l.arena.put(ced.HostBytes(l.stage, s.bytes))
+	if err != nil {
+		l.err = fmt.Errorf("load %s: %w", stem, err)
+	}
+	return s.expert(at)
 }
 
 // newExpertSlots decides whether the model's experts need a budget; nil: they all have room.
@@ -72,10 +111,7 @@ func (m *Model) newExpertSlots(l *loader) (*expertSlots, error) {
 	if m.s.Host() || m.opt.ExpertBytes <= 0 || all == 0 || m.byHost != nil {
 		return nil, nil
 	}
-	x := &expertSlots{s: m.s, shape: l.shapeOf("layers.0.ffn.experts.0."), first: m.opt.ExpertOrderName}
-	if l.err != nil {
-		return nil, l.err
-	}
+	x := &expertSlots{s: m.s, shape: shapeOf(c), first: m.opt.ExpertOrderName}
 	cfg := experts.Config{
 		Layers: len(m.schedule), Experts: c.Experts, Slots: m.opt.ExpertBytes / x.shape.bytes, Floor: min(c.ExpertsPerToken, c.Experts),
 	}
@@ -137,9 +173,6 @@ func (m *Model) lay(rows rowCount) {
 
 // place puts an expert into host memory and, if it has one, into its slot.
 func (x *expertSlots) place(l *loader, k experts.Key, stem string) ced.Expert {
-	if s := l.shapeOf(stem); l.err == nil && s.bytes != x.shape.bytes {
-		l.err = fmt.Errorf("load %s: %d bytes, where the first expert has %d", stem, s.bytes, x.shape.bytes)
-	}
 	if l.err != nil {
 		return ced.Expert{}
 	}
@@ -148,8 +181,8 @@ func (x *expertSlots) place(l *loader, k experts.Key, stem string) ced.Expert {
 		l.err = fmt.Errorf("load %s: %w", stem, err)
 		return ced.Expert{}
 	}
-	for i, n := range expertTensors {
-		copy(ced.HostBytes(at+ced.Addr(x.shape.at[i]), x.shape.sizes[i]), l.data(stem+n))
+	if x.shape.pack(l, at, stem); l.err != nil {
+		return ced.Expert{}
 	}
 	x.host = append(x.host, at)
 	if s, ok := x.cache.Slot(k); ok {

@@ -66,8 +66,9 @@ type weights struct {
 // loader resolves tensors to addresses. On a host stream they are read in place, from the mapped file; a device gets a copy.
 type loader struct {
 	ck    *checkpoint.Checkpoint
-	arena *arena // nil: in place
-	host  *arena // for routed experts of which a device holds a part
+	arena *arena   // nil: in place
+	host  *arena   // for routed experts of which a device holds a part
+	stage ced.Addr // page-locked: an expert on its way to a device
 	err   error
 }
 
@@ -203,6 +204,7 @@ func (m *Model) load() error {
 	l, c := &loader{ck: m.ck}, m.cfg
 	if !m.s.Host() {
 		l.arena, l.host = &arena{m: m}, &arena{m: m, host: true}
+		defer func() { m.s.HostFree(l.stage) }()
 	}
 	if err := m.newHostExperts(); err != nil {
 		return err
@@ -224,6 +226,10 @@ func (m *Model) load() error {
 			}
 			if slots != nil {
 				table[e] = slots.place(l, experts.Key{Layer: i, Expert: e}, stem)
+				continue
+			}
+			if !m.s.Host() {
+				table[e] = l.packed(shapeOf(c), stem)
 				continue
 			}
 			table[e] = l.expert(stem)

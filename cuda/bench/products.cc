@@ -72,6 +72,9 @@ Call experts(Rig &r, uint32_t rows, bool skewed) {
   a.max_rows = rows, a.experts_count = g.experts, a.top_k = g.top_k, a.dim = g.dim, a.inter = g.inter,
   a.limit = 10;
   a.workspace = r.space(ced_expert_gemm_workspace(r.stream(), &a));
+  a.layout = CED_EXPERTS_PACKED;
+  uint64_t w2 = 0;
+  const uint64_t packed = ced_expert_pack_bytes(g.dim, g.inter, &w2);
   // Tables of other places in turn, so that no cache holds what the last call read.
   struct Set {
     uint64_t table;
@@ -80,13 +83,16 @@ Call experts(Rig &r, uint32_t rows, bool skewed) {
   auto sets = std::make_shared<std::vector<Set>>();
   for (int i = 0; i < 4; i++) {
     std::vector<ced_expert> table;
-    for (uint32_t e = 0; e < g.experts; e++) table.push_back(expert(r, matrix / 2, matrix / 32));
+    for (uint32_t e = 0; e < g.experts; e++) {
+      const uint64_t at = r.packed(packed);
+      table.push_back({at, 0, 0, 0, at + w2, 0});
+    }
     r.weights(97 * matrix / 2 + static_cast<uint64_t>(i) * matrix);  // the next set begins elsewhere
     sets->push_back({r.put(table), expert(r, matrix, shared_scales)});
   }
   const uint64_t distinct = std::set<int32_t>(ids.begin(), ids.end()).size();
   Call c;
-  c.weights = distinct * 3 * (matrix / 2 + matrix / 32) + 3 * (matrix + shared_scales);
+  c.weights = distinct * packed + 3 * (matrix + shared_scales);
   c.activations = uint64_t{3} * rows * g.dim;
   c.flops = 2.0 * rows * (g.top_k + 1) * 3 * static_cast<double>(matrix);
   c.run = [&r, a, sets, i = size_t{0}](ced_err *err) mutable {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernel/expert_gemm/pack.h"
+
 namespace ced::bench {
 
 const Geometry kRelease{129280, 5120, 2304, 384, 6, 64,   512, 64, 1280, 8,  1024,
@@ -11,7 +13,7 @@ const Geometry kTiny{256, 128, 64, 8, 2, 4, 64, 16, 64, 2, 32, 8, 4, 64, 4, 2, 3
 
 namespace {
 
-constexpr uint64_t kPiece = 1 << 20, kPagePiece = 16 << 20;
+constexpr uint64_t kPiece = 1 << 20, kPagePiece = 16 << 20, kTiles = 2 * Pack::kTile;
 
 // A byte of 0x30 with another sign and low half is a sane number, or part of one, in every format.
 uint8_t number(uint8_t v) { return static_cast<uint8_t>((v & 0x8F) | 0x30); }
@@ -23,7 +25,10 @@ uint8_t same(uint8_t v) { return v; }
 
 Rig::Rig(const Geometry &g, uint64_t arena) : g(g), size_(arena) {
   must([&](ced_err *err) { return ced_stream_open(CED_CUDA, 0, 0, 0, &s_, err); });
-  arena_ = repeat(size_, piece(kPiece, number));
+  std::vector<uint8_t> numbers = piece(kPiece / kTiles * kTiles, number);
+  for (size_t i = 0; i < numbers.size(); i++)
+    if (i % Pack::kTile >= Pack::kCodes) numbers[i] &= 0x7F;  // a packed expert's scales are at most 1
+  arena_ = repeat(size_, numbers);
   scales_ = repeat(size_ / 16, piece(kPiece, scale));
   owned_.clear();  // until the process ends
 }
@@ -75,6 +80,11 @@ std::vector<uint8_t> Rig::piece(uint64_t bytes, uint8_t (*f)(uint8_t)) {
   std::vector<uint8_t> v(std::min(bytes, kPiece));
   for (uint8_t &b : v) b = f(static_cast<uint8_t>(generator_() >> 24));
   return v;
+}
+
+uint64_t Rig::packed(uint64_t bytes) {
+  cursor_ = (cursor_ + kTiles - 1) / kTiles * kTiles;
+  return weights(bytes);
 }
 
 uint64_t Rig::next(uint64_t base, uint64_t size, uint64_t *cursor, uint64_t bytes) {

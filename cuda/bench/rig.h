@@ -60,6 +60,7 @@ class Rig {
 
   // The next bytes of the arena: numbers in every format; and of scales, UE8M0.
   uint64_t weights(uint64_t bytes) { return next(arena_, size_, &cursor_, bytes); }
+  uint64_t packed(uint64_t bytes);  // of packed experts
   uint64_t scales(uint64_t bytes) { return next(scales_, size_ / 16, &scale_cursor_, bytes); }
 
   uint64_t bf16s(uint64_t n);  // +-0.25 to 0.5

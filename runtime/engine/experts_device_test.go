@@ -10,6 +10,7 @@ import (
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/plan"
 	"cedrun/runtime/sample"
 )
 
@@ -83,17 +84,8 @@ func TestExpertsOfAnEarlierRunAreThereFirst(t *testing.T) {
 	t.Logf("cold %+v, then %+v", cold, warm)
 }
 
-// expertBytes is the room of an expert of calm, whose tensors each begin at a multiple of 256 bytes.
+// expertBytes is the room of an expert of calm.
 func expertBytes(t *testing.T) int {
 	t.Helper()
-	f := openFiles(t, "calm", checkpoint.Options{})
-	n := 0
-	for _, name := range []string{"w1.weight", "w1.scale", "w3.weight", "w3.scale", "w2.weight", "w2.scale"} {
-		b, err := f.Checkpoint.Bytes("layers.0.ffn.experts.0." + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n += (len(b) + 255) &^ 255
-	}
-	return n
+	return int(plan.ExpertSlot(openFiles(t, "calm", checkpoint.Options{}).Config))
 }

@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	ced "cedrun/cuda"
-	"cedrun/runtime/config"
 	"cedrun/runtime/experts"
 )
 
@@ -16,7 +15,7 @@ import (
 type hostExperts struct {
 	s, cpu    *ced.Stream // steps; what the CPU computes
 	cache     *experts.Cache
-	bytes     int                                   // of an expert on the device
+	shape     slotShape                             // of an expert on the device
 	tables    [][]ced.Expert                        // per layer: what is there of those of the CPU, at the address of addrs
 	addrs     []ced.Addr                            // in the CPU stream's memory
 	pages     []*expertPages                        // per layer; nil: nothing to read ahead
@@ -30,20 +29,15 @@ type hostExperts struct {
 	stays     bool   // Options.Stays
 }
 
-// expertRoom is what an expert takes of a device's memory.
-func expertRoom(c *config.Config) int {
-	matrix := c.MoEIntermediate * c.HiddenSize
-	return 3 * ((matrix/2+255)&^255 + (matrix/32+255)&^255)
-}
-
 // newHostExperts decides whether the CPU computes some experts; nil: it does not.
 func (m *Model) newHostExperts() error {
 	c := m.cfg
-	layers, one := len(m.schedule), expertRoom(c)
+	layers, shape := len(m.schedule), shapeOf(c)
+	one := shape.bytes
 	if !m.opt.HostExperts || m.s.Host() || m.opt.ExpertBytes <= 0 || m.opt.ExpertBytes/one >= layers*c.Experts {
 		return nil
 	}
-	x := &hostExperts{s: m.s, bytes: one, pages: make([]*expertPages, layers), stays: m.opt.Stays}
+	x := &hostExperts{s: m.s, shape: shape, pages: make([]*expertPages, layers), stays: m.opt.Stays}
 	var err error
 	if x.cache, err = experts.New(experts.Config{Layers: layers, Experts: c.Experts, Slots: m.opt.ExpertBytes / one}, nil); err != nil {
 		return err
@@ -78,7 +72,7 @@ func (m *Model) newHostExperts() error {
 	head := ced.HostBytes(x.rowsAddr, int(unsafe.Sizeof(ced.Rows{})))
 	x.rows = (*ced.Rows)(unsafe.Pointer(unsafe.SliceData(head)))
 	a := m.expertArgs(whole, rowCount{max: uint32(r)})
-	a.Shared = ced.Expert{}
+	a.Shared, a.Layout = ced.Expert{}, 0
 	if x.workspace, err = x.cpu.Alloc(x.cpu.ExpertGEMMWorkspace(&a)); err != nil {
 		return fmt.Errorf("workspace of the CPU: %w", err)
 	}
@@ -101,7 +95,7 @@ func (x *hostExperts) place(l *loader, k experts.Key, stem string) ced.Expert {
 	defer func() { l.arena = all }()
 	if _, ok := x.cache.Slot(k); ok {
 		l.arena = x.arena
-		return l.expert(stem)
+		return l.packed(x.shape, stem)
 	}
 	l.arena = nil
 	x.tables[k.Layer][k.Expert] = l.expert(stem)

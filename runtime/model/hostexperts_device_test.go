@@ -40,7 +40,7 @@ func TestExpertsOfTheCPUHaveTheBitsOfTheirDivision(t *testing.T) {
 		m := openModelOn(t, ced.CUDA, "../../testdata/mini/calm", checkpoint.Options{}, Options{
 			Slots: slots, Context: 64, StepRows: 17, ExpertBytes: bytes, HostExperts: true, HostThreads: threads, Graphs: true,
 		})
-		one = expertRoom(m.cfg)
+		one = slotBytes(m)
 		return m
 	}
 	device := open(0, 1, 1)

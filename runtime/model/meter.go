@@ -64,7 +64,7 @@ func (m *Model) Use() Use {
 	}
 	if x := m.byHost; x != nil {
 		c := x.cache.Config()
-		u.Slots = &SlotUse{Slots: c.Slots, Experts: c.Layers * c.Experts, Bytes: x.bytes, First: "by number", ByHost: true}
+		u.Slots = &SlotUse{Slots: c.Slots, Experts: c.Layers * c.Experts, Bytes: x.shape.bytes, First: "by number", ByHost: true}
 	}
 	return u
 }

@@ -7,6 +7,7 @@ import (
 	ced "cedrun/cuda"
 	"cedrun/runtime/config"
 	"cedrun/runtime/kv"
+	"cedrun/runtime/plan"
 )
 
 // bare is a model without weights and memory: what its sizes follow from.
@@ -145,6 +146,19 @@ func TestScratchDoesForFewerRows(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// What the plan counts for an expert on a device is what a packed one takes.
+func TestAnExpertTakesWhatIsPlanned(t *testing.T) {
+	for _, dir := range []string{"mini/base", "mini/calm", "mini/edge", "mini/plain", "release"} {
+		c, err := config.Load("../../testdata/" + dir + "/config.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := shapeOf(c).bytes, int(plan.ExpertSlot(c)); got != want {
+			t.Errorf("%s: %d bytes, planned are %d", dir, got, want)
 		}
 	}
 }

@@ -75,12 +75,17 @@ func pieces(n int64) (sum int64) {
 	return sum
 }
 
-// ExpertFloor is the least device memory of routed experts: in each layer as many as a token chooses, each of whose three
-// matrices and their scales starts at a multiple of 256 bytes.
+// ExpertSlot is what a routed expert takes of a device's memory: tiles of 16 rows by 64, a scale for 32 (ced.PackExpert).
+func ExpertSlot(c *config.Config) int64 {
+	const tile = 16*64/2 + 16*64/32
+	steps := func(n int) int { return (n + 63) / 64 }
+	tiles := c.MoEIntermediate/32*4*steps(c.HiddenSize) + c.HiddenSize/32*2*steps(c.MoEIntermediate)
+	return (int64(tiles)*tile + 255) &^ 255
+}
+
+// ExpertFloor is the least device memory of routed experts: in each layer as many as a token chooses.
 func ExpertFloor(c *config.Config) int64 {
-	matrix := int64(c.MoEIntermediate) * int64(c.HiddenSize)
-	slot := 3 * ((matrix/2+255)&^255 + (matrix/32+255)&^255)
-	return int64(c.Layers) * int64(min(c.ExpertsPerToken, c.Experts)) * slot
+	return int64(c.Layers) * int64(min(c.ExpertsPerToken, c.Experts)) * ExpertSlot(c)
 }
 
 // expertFloor is the least device memory of routed experts of a setup: none if the CPU may compute all, and never more

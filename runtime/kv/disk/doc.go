@@ -46,7 +46,8 @@
 //
 // Nothing here stops the service. A page that cannot be queued, written or read is not on disk, and is counted. A full
 // disk stops growth and the store goes on in the slots it has; any other failure to write pauses writing, with one
-// warning, and is tried again later; reads go on. A directory that cannot be written at start is used for reading. Only
-// a directory that cannot be read, or that another process holds, makes Open fail: the caller then runs without. All
-// methods of a nil *Store are those of a store that is off.
+// warning, and is tried again later; reads go on. Files that somebody deletes under a running store, or its directory, are
+// noticed with the next page: what was in them is forgotten, and pages are written anew. A directory that cannot be written
+// at start is used for reading. Only a directory that cannot be read, or that another process holds, makes Open fail: the
+// caller then runs without. All methods of a nil *Store are those of a store that is off.
 package disk

@@ -49,12 +49,31 @@ func bytesFor(n int) int64 {
 
 func open(t tb, pages int) *disk {
 	t.Helper()
-	d := &disk{t: t, fs: newMemFS(), time: time.Unix(1e9, 0)}
-	d.opt = Options{Dir: "kv", MaxBytes: bytesFor(pages), PageBytes: pageBytes, FS: d.fs, Identity: Identity{Model: "m"}}
+	fs := newMemFS()
+	return openOn(t, fs, fs, "kv", pages)
+}
+
+// openDir is a store in a directory of the system's.
+func openDir(t tb, dir string) *disk {
+	t.Helper()
+	return openOn(t, newMemFS(), OS{}, dir, 1000)
+}
+
+func openOn(t tb, mem *memFS, fs FS, dir string, pages int) *disk {
+	t.Helper()
+	d := &disk{t: t, fs: mem, time: time.Unix(1e9, 0)}
+	d.opt = Options{Dir: dir, MaxBytes: bytesFor(pages), PageBytes: pageBytes, FS: fs, Identity: Identity{Model: "m"}}
 	d.opt.now = func() time.Time { return d.time }
 	d.opt.Warn = func(s string) { d.said = append(d.said, s) }
 	d.open()
 	return d
+}
+
+// wait moves the clock.
+func (d *disk) wait(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.time = d.time.Add(by)
 }
 
 func (d *disk) open() {

@@ -12,7 +12,7 @@ import (
 // FS is what a Store asks of a file system; tests put faults into it.
 type FS interface {
 	// Lock makes dir, if it is not there, and takes it for this process; ErrLocked if another one has it.
-	Lock(dir string) (io.Closer, error)
+	Lock(dir string) (Lock, error)
 	// List gives the names and sizes of a directory's files.
 	List(dir string) ([]FileInfo, error)
 	// Open opens a file for reading and, if that is allowed, writing. Create makes a new one.
@@ -35,13 +35,15 @@ type File interface {
 	io.Closer
 	Truncate(size int64) error
 	Sync() error
+	// Removed reports whether the file has no name any more.
+	Removed() bool
 }
 
 // OS is the FS of the operating system.
 type OS struct{}
 
 // Lock locks the directory itself: no file is left over, and a read-only directory can be locked too.
-func (OS) Lock(dir string) (io.Closer, error) {
+func (OS) Lock(dir string) (Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -57,7 +59,33 @@ func (OS) Lock(dir string) (io.Closer, error) {
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	return f, nil
+	return directory{f}, nil
+}
+
+// directory is one that is locked.
+type directory struct{ *os.File }
+
+// Holds compares what the name means now with what was opened.
+func (d directory) Holds(dir string) bool {
+	now, err := os.Stat(dir)
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist) // else it cannot be told
+	}
+	then, err := d.Stat()
+	return err != nil || os.SameFile(now, then)
+}
+
+// file is one of the system's.
+type file struct{ *os.File }
+
+// Removed asks how many names the file has.
+func (f file) Removed() bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink == 0
 }
 
 // List lists regular files.
@@ -84,7 +112,7 @@ func (OS) Open(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	return file{f}, nil
 }
 
 // Create makes a file that only its owner may read: it holds what people wrote.
@@ -93,7 +121,7 @@ func (OS) Create(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	return file{f}, nil
 }
 
 // Rename replaces no file that a Store made: numbers are not used twice.

@@ -60,7 +60,7 @@ func (m *memFS) names() []string {
 	return slices.Sorted(maps.Keys(m.files))
 }
 
-func (m *memFS) Lock(string) (io.Closer, error) {
+func (m *memFS) Lock(string) (Lock, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.locked {
@@ -74,6 +74,8 @@ type memLock struct {
 	m    *memFS
 	life int
 }
+
+func (l *memLock) Holds(string) bool { return true }
 
 func (l *memLock) Close() error {
 	l.m.mu.Lock()
@@ -233,3 +235,14 @@ func (f *memFile) Truncate(size int64) error {
 
 func (f *memFile) Sync() error  { return nil }
 func (f *memFile) Close() error { return nil }
+
+func (f *memFile) Removed() bool {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	for _, d := range f.m.files {
+		if d == f.d {
+			return false
+		}
+	}
+	return true
+}

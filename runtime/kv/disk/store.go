@@ -41,7 +41,7 @@ type Store struct {
 	opt Options
 	fs  FS
 	geometry
-	lock io.Closer
+	lock Lock
 	now  func() time.Time
 
 	mu        sync.Mutex
@@ -55,6 +55,8 @@ type Store struct {
 	said      int       // warnings about single records and files
 	growAfter time.Time // the disk was full
 	writer    trouble
+	looked    time.Time  // when the writer next looks whether the files are there
+	deleted   []*segment // whose files are gone
 	closed    bool
 
 	queue   chan *job
@@ -329,7 +331,7 @@ func (s *Store) Close() error {
 
 func (s *Store) closeFiles() error {
 	var errs []error
-	for _, seg := range s.segments {
+	for _, seg := range slices.Concat(s.segments, s.deleted) {
 		if seg.dirty {
 			if err := seg.file.Sync(); err != nil {
 				errs = append(errs, fmt.Errorf("sync %s: %w", seg.name, err))

@@ -108,6 +108,9 @@ func (s *Store) write() {
 func (s *Store) writeUse(j *job) {
 	e := j.used
 	s.mu.Lock()
+	if err := s.look(); err != nil {
+		s.failed(err)
+	}
 	ok := !e.gone && !s.now().Before(s.writer.until)
 	if ok {
 		s.index.read(e, 1)
@@ -129,6 +132,10 @@ func (s *Store) writePage(j *job, head []byte) {
 		delete(s.pending, j.Hash)
 		s.buffers.Put(j.payload)
 	}()
+	if err := s.look(); err != nil {
+		s.lost(err)
+		return
+	}
 	parent := s.index.entries[j.Parent]                              // must not make room for what follows it
 	if s.now().Before(s.writer.until) || j.At > 0 && parent == nil { // trouble since it was queued
 		s.stats.Dropped++

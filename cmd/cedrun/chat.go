@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/peterh/liner"
 	"github.com/urfave/cli/v2"
@@ -247,7 +246,7 @@ func (h *chat) read() (string, error) {
 		case m := <-got:
 			return m.text, m.err
 		case s := <-h.signals:
-			if s == syscall.SIGTERM || !h.typed {
+			if s != os.Interrupt || !h.typed {
 				return "", errInterrupted
 			}
 		}
@@ -357,7 +356,7 @@ func (h *chat) answer(message string) error {
 		}
 		h.messages, h.past = append(messages, result.Message()), slices.Concat(w.req.Prompt, w.ids)
 	}
-	if stopped == syscall.SIGTERM || stopped != nil && !h.typed {
+	if stopped != nil && (stopped != os.Interrupt || !h.typed) {
 		return errInterrupted
 	}
 	return nil

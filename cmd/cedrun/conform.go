@@ -53,7 +53,7 @@ func (con *console) conform(c *cli.Context) error {
 	if err != nil {
 		return closing(f, err)
 	}
-	r, err := conform.Run(conform.Subject{Stream: s, Checkpoint: f.Checkpoint, Config: f.Config, Rows: f.Rows(), ExpertBytes: int(con.expertMemory), HostExperts: con.hostExperts}, goldens...)
+	r, err := conform.Run(c.Context, conform.Subject{Stream: s, Checkpoint: f.Checkpoint, Config: f.Config, Rows: f.Rows(), ExpertBytes: int(con.expertMemory), HostExperts: con.hostExperts}, goldens...)
 	s.Close()
 	for _, g := range goldens {
 		err = closing(g, err)

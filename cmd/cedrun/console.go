@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"syscall"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
@@ -53,7 +52,7 @@ func newConsole(in io.Reader, out, err io.Writer) *console {
 
 func interrupts() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 1)
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(c, endings()...)
 	return c, func() { signal.Stop(c) }
 }
 

@@ -255,6 +255,7 @@ func (w *writing) finish(c *cli.Context, r engine.Result) error {
 		}
 	} else {
 		w.print.end()
+		w.print.fresh() // the last line ends in a pipe, too; --json has the text to the byte
 	}
 	w.warn(result)
 	w.log.Info().Str("finish", string(result.Finish.Reason)).Int("tokens", len(w.ids)).Msg("text complete")

@@ -43,11 +43,19 @@ func TestTheEmbeddedModelWritesTextWithoutAnyFlag(t *testing.T) {
 	}
 }
 
+// ended is a text as it is streamed: its last line ends.
+func ended(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.TrimSuffix(text, "\n") + "\n"
+}
+
 func TestGenerateStreamsWhatJSONReports(t *testing.T) {
 	m := []string{"-m", small(t), "-p", "Hello", "--raw", "--max-tokens", "40", "--seed", "7"}
 	plain := succeed(t, "", append([]string{"generate"}, m...)...)
 	o := generated(t, "", m...)
-	if plain.out != o.Text || o.Text == "" || plain.err != "" {
+	if plain.out != ended(o.Text) || o.Text == "" || plain.err != "" {
 		t.Errorf("streamed %q (stderr %q), JSON has %q", plain.out, plain.err, o.Text)
 	}
 	if !utf8.ValidString(o.Text) {
@@ -185,7 +193,7 @@ func TestStopStringsEndTheText(t *testing.T) {
 	if o.Text != want || o.Finish != "stop" || o.StopString != stop {
 		t.Errorf("text %q finish %s stop %q, want %q", o.Text, o.Finish, o.StopString, want)
 	}
-	if r := succeed(t, "", append([]string{"generate"}, append(m, "--stop", stop)...)...); r.out != want {
+	if r := succeed(t, "", append([]string{"generate"}, append(m, "--stop", stop)...)...); r.out != ended(want) {
 		t.Errorf("streamed %q, want %q", r.out, want)
 	}
 }
@@ -205,7 +213,7 @@ func TestReasoningIsKeptOutOfAPipe(t *testing.T) {
 	m := []string{"-m", small(t), "-p", "Hello", "--thinking", "--max-tokens", "20"}
 	o := generated(t, "", m...)
 	r := succeed(t, "", append([]string{"generate", "--log-level", "disabled"}, m...)...)
-	if r.out != o.Text || !strings.HasPrefix(r.err, o.Reasoning) || o.Reasoning == "" {
+	if r.out != ended(o.Text) || !strings.HasPrefix(r.err, o.Reasoning) || o.Reasoning == "" {
 		t.Errorf("stdout %q, stderr %q; want %q and %q", r.out, r.err, o.Text, o.Reasoning)
 	}
 }

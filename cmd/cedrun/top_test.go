@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -182,12 +184,33 @@ func TestTopInARealTerminal(t *testing.T) {
 	x.do("send-keys", "?")
 	x.do("send-keys", "p")
 	x.until("the pause", func(s string) bool { return strings.Contains(s, "PAUSED") })
-	x.do("send-keys", "q")
-	x.until("the shell", func(s string) bool { return strings.Contains(s, "status 0") })
-	if got := x.do("display-message", "-p", "#{alternate_on} #{cursor_flag}"); got != "0 1" {
-		t.Errorf("alternate screen and cursor after the end: %s", got)
+	left := func(status string) {
+		t.Helper()
+		x.until("the shell", func(s string) bool { return strings.Contains(s, status) })
+		if got := x.do("display-message", "-p", "#{alternate_on} #{cursor_flag}"); got != "0 1" {
+			t.Errorf("alternate screen and cursor after the end: %s", got)
+		}
+		if after := modes(); after != before {
+			t.Errorf("terminal modes before\n%s\nand after\n%s", before, after)
+		}
 	}
-	if after := modes(); after != before {
-		t.Errorf("terminal modes before\n%s\nand after\n%s", before, after)
+	x.do("send-keys", "q")
+	left("status 0")
+
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		x.do("send-keys", fmt.Sprintf("%s top --watch 0.2; echo status $?", program), "Enter")
+		x.until("the model", func(s string) bool { return strings.Contains(s, "MODEL") })
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]s/task/%[1]s/children", x.do("display-message", "-p", "#{pane_pid}")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, signal); err != nil {
+			t.Fatal(err)
+		}
+		left("status 130")
 	}
 }

@@ -2,6 +2,8 @@ package conform
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -83,7 +85,7 @@ func TestBackendsConformOnEveryMiniCheckpoint(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s", mini, kind), func(t *testing.T) {
 				t.Parallel()
 				s, g := subject(t, mini, kind, 2, false)
-				r, err := Run(s, g...)
+				r, err := Run(t.Context(), s, g...)
 				mustPass(t, r, err)
 			})
 		}
@@ -95,7 +97,7 @@ func TestConformanceHoldsWithMappingRefused(t *testing.T) {
 	if s.Checkpoint.Mapped() {
 		t.Fatal("the checkpoint is mapped")
 	}
-	r, err := Run(s, g...)
+	r, err := Run(t.Context(), s, g...)
 	mustPass(t, r, err)
 }
 
@@ -103,7 +105,7 @@ func TestThreadCountDoesNotChangeBits(t *testing.T) {
 	var logits [][]float32
 	for _, threads := range []int{1, 2, 3} {
 		s, g := subject(t, "wide", ced.CPU, threads, false)
-		r := &run{Subject: s, g: mustLoad(t, g[0]), Report: &Report{}}
+		r := &run{ctx: t.Context(), Subject: s, g: mustLoad(t, g[0]), Report: &Report{}}
 		r.ids = r.g.ints("input_ids")
 		if err := r.endToEnd(); err != nil {
 			t.Fatal(err)
@@ -120,7 +122,7 @@ func TestThreadCountDoesNotChangeBits(t *testing.T) {
 // A check that cannot fail is none: a fault put into any golden must break its own line.
 func TestAWrongGoldenIsNoticed(t *testing.T) {
 	s, g := subject(t, "base", ced.Ref, 1, false)
-	r := &run{Subject: s, canonical: true, Report: &Report{NotBuilt: map[string]int{}}, g: mustLoad(t, g...)}
+	r := &run{ctx: t.Context(), Subject: s, canonical: true, Report: &Report{NotBuilt: map[string]int{}}, g: mustLoad(t, g...)}
 	r.ids = r.g.ints("input_ids")
 	faults := []string{
 		"L0.engram_hash", "L3.attn_out", "L5.sel", "L5.index_score", "candidates", "L1.window_ring", "L3.compress_kv", "L3.index_k",
@@ -143,5 +145,15 @@ func TestAWrongGoldenIsNoticed(t *testing.T) {
 		if !broken[name] {
 			t.Errorf("a wrong %s goes unnoticed", name)
 		}
+	}
+}
+
+// Somebody stops it: no step more than the one that runs.
+func TestAnInterruptedComparisonEnds(t *testing.T) {
+	s, g := subject(t, "edge", ced.Ref, 1, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, err := Run(ctx, s, g...); !errors.Is(err, context.Canceled) || r != nil {
+		t.Errorf("%v, %v", r, err)
 	}
 }

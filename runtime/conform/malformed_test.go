@@ -49,12 +49,12 @@ func TestMalformedGoldensAreReported(t *testing.T) {
 					delete(g.vals, name)
 					delete(g.shape, name)
 				}
-				switch r, err := newRun(s, g); {
+				switch r, err := newRun(t.Context(), s, g); {
 				case err != nil:
 				case strings.HasPrefix(name, "L"):
 					_ = r.subLayers() // no other section reads it
 				default:
-					_, _ = judge(s, g)
+					_, _ = judge(t.Context(), s, g)
 				}
 			})
 		}

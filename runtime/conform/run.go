@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sort"
@@ -24,17 +25,17 @@ type Subject struct {
 	HostExperts bool
 }
 
-// Run compares the subject with golden files (conformance README 2; one of them must hold input_ids).
-func Run(sub Subject, goldens ...*checkpoint.Checkpoint) (*Report, error) {
+// Run compares the subject with golden files (conformance README 2; one of them must hold input_ids), until ctx ends.
+func Run(ctx context.Context, sub Subject, goldens ...*checkpoint.Checkpoint) (*Report, error) {
 	g, err := load(goldens)
 	if err != nil {
 		return nil, err
 	}
-	return judge(sub, g)
+	return judge(ctx, sub, g)
 }
 
-func judge(sub Subject, g *golden) (*Report, error) {
-	r, err := newRun(sub, g)
+func judge(ctx context.Context, sub Subject, g *golden) (*Report, error) {
+	r, err := newRun(ctx, sub, g)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +50,8 @@ func judge(sub Subject, g *golden) (*Report, error) {
 	return r.Report, nil
 }
 
-func newRun(sub Subject, g *golden) (*run, error) {
-	r := &run{Subject: sub, g: g, canonical: sub.Stream.Kind() == ced.Ref, Report: &Report{NotBuilt: map[string]int{}}}
+func newRun(ctx context.Context, sub Subject, g *golden) (*run, error) {
+	r := &run{ctx: ctx, Subject: sub, g: g, canonical: sub.Stream.Kind() == ced.Ref, Report: &Report{NotBuilt: map[string]int{}}}
 	r.Backend = sub.Stream.Kind().String()
 	r.ids = g.ints("input_ids")
 	if len(r.ids) == 0 {
@@ -159,7 +160,8 @@ type run struct {
 	g         *golden
 	ids       []int32
 	canonical bool
-	own       []float32 // logits of every prompt row, one shot, exact
+	ctx       context.Context // ends it between two steps
+	own       []float32       // logits of every prompt row, one shot, exact
 	ownKV     map[int][]byte
 }
 
@@ -205,6 +207,9 @@ func (r *run) session(m *model.Model, mode model.Prefill, prompt int) (*session,
 
 // feed runs ids as one step and returns the logits rows from position `from` on.
 func (s *session) feed(ids []int32, from int, probe model.Probe) ([]float32, error) {
+	if err := s.r.ctx.Err(); err != nil {
+		return nil, err
+	}
 	addr, n, err := s.m.Forward([]model.Span{{Seq: s.q, Tokens: ids, Logits: max(from, s.q.FirstLogits(), s.q.Pos())}}, probe)
 	if err != nil {
 		return nil, err

@@ -85,6 +85,9 @@ func (r *run) batch(section string) error {
 		if len(spans) == 0 {
 			break
 		}
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
 		addr, rows, err := m.Forward(spans, nil)
 		if err != nil {
 			return err

@@ -115,9 +115,10 @@ struct Strip {
   const float *factors[N];          // FP8 with R > 1: the scales over kUnit
   const float *x[N];                // activation rows, `stride` floats apart
   uint32_t stride, blocks;
-  size_t ahead;     // bytes from a weight in use to one that is fetched, maybe beyond the matrix
-  bool first;       // the sums begin here
-  float *lanes[N];  // sums of the first activation row; those of the next are kLanes floats on
+  size_t ahead;       // bytes from a weight in use to one that is fetched, maybe beyond the matrix
+  size_t edge, jump;  // from byte `edge` of the rows on, it is `jump` bytes farther
+  bool first;         // the sums begin here
+  float *lanes[N];    // sums of the first activation row; those of the next are kLanes floats on
 };
 
 // acc[i][r] += w[i] . x[r] over n blocks from block b on, for `some` weight rows from i0 on.
@@ -164,8 +165,9 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
     }
   size_t b = 0;
   for (; b + kLine <= t.blocks; b += kLine) {
+    const size_t ahead = t.ahead + (b * bytes32(f) >= t.edge ? t.jump : 0);
     for (int i = 0; i < N; i++) {
-      const uintptr_t p = reinterpret_cast<uintptr_t>(t.w[i]) + b * bytes32(f) + t.ahead;
+      const uintptr_t p = reinterpret_cast<uintptr_t>(t.w[i]) + b * bytes32(f) + ahead;
       S::prefetch(reinterpret_cast<const uint8_t *>(p));
       if (f == CED_F32) S::prefetch(reinterpret_cast<const uint8_t *>(p + 64));
     }
@@ -180,14 +182,19 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
 }
 
 // The strips of neighbouring rows from their first element on: weight rows w[i][0 .. rows), with lanes that follow
-// those of the strip. A function of its own, so that its pointers stay in registers from row to row.
+// those of the strip. The last of them fetch the rows that are read next, `next` bytes from the first ones. A function
+// of its own, so that its pointers stay in registers from row to row.
 template <class S, ced_format f, int N, int R>
 __attribute__((noinline)) void direct_rows(const Strip<N, R> &strip, const GemmRow *const *w, int rows,
-                                           typename S::Seen &all_seen) {
+                                           size_t next, typename S::Seen &all_seen) {
   Strip<N, R> t = strip;
   t.first = true;
+  size_t left = static_cast<size_t>(rows) * t.blocks * bytes32(f);
+  t.jump = next - left;
   typename S::Seen seen = all_seen;
   for (int j = 0; j < rows; j++) {
+    t.edge = left > t.ahead ? left - t.ahead : 0;
+    left -= t.blocks * bytes32(f);
     for (int i = 0; i < N; i++) t.w[i] = w[i][j].x, t.scales[i] = f == CED_FP4 ? w[i][j].scales : nullptr;
     direct_strip<S, f>(t, seen);
     for (int i = 0; i < N; i++) t.lanes[i] += 16;
@@ -232,10 +239,14 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
   alignas(64) float panel[R * kMost], scaled[kScaleX ? kMost : 1], acc[R][kTileWeights + 1][16];
   float factors[N * kMost / 32];
   const uint32_t padded = (k + 31) / 32 * 32, whole = k / 32;
+  // Probably the next tile follows this one, or is of the same two matrices.
+  const size_t row_bytes = static_cast<size_t>(k) * bytes32(wf) / 32, half = static_cast<size_t>(count / 2);
+  const size_t tile_bytes =
+      (w[half].x - w[0].x == static_cast<ptrdiff_t>(half * row_bytes) ? count : half) * row_bytes;
   for (int r = 0; r < R; r++) memset(acc[r][kTileWeights], 0, sizeof acc[r][kTileWeights]);
   typename S::Seen seen = S::nothing_seen();
   Strip<N, R> t;
-  t.stride = kMost;
+  t.stride = kMost, t.jump = 0, t.edge = 0;
   t.ahead = padded <= kMost ? kAhead : static_cast<size_t>(k) * bytes32(wf) / 16;  // two rows
   for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
     // The streams begin while the activations are expanded.
@@ -273,11 +284,12 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
     };
     // The usual case: streams equally long, no block partial, all of k at once.
     const bool usual = k0 == 0 && 32 * blocks == depth;
-    const auto even_rows = [&](const int *from, int some) {
+    const auto even_rows = [&](const int *from, int some, int next) {
       const GemmRow *at[N];
       for (int i = 0; i < N; i++) at[i] = w + from[i], t.lanes[i] = acc[0][from[i]];
       t.blocks = blocks;
-      direct_rows<S, wf>(t, at, some, seen);
+      const size_t on = next < count ? w[next].x - w[from[0]].x : w[0].x - w[from[0]].x + tile_bytes;
+      direct_rows<S, wf>(t, at, some, on, seen);
     };
     int rows[N];
     for (int i = 0; i < N; i++) t.x[i] = panel, t.factors[i] = factors;
@@ -285,7 +297,7 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
       const int part = (count + N - 1) / N;
       if (part * N == count && usual) {
         for (int i = 0; i < N; i++) rows[i] = i * part;
-        even_rows(rows, part);
+        even_rows(rows, part, count);
         continue;
       }
       for (int j = 0; j < part; j++) {
@@ -318,7 +330,7 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
         if (kScaleX && !scale_panel<S>(f, depth / 32, panel, xs)) return false;
       }
       if (shortest == longest && usual) {
-        even_rows(at, longest);
+        even_rows(at, longest, n);
         continue;
       }
       for (int j = 0; j < longest; j++) {

@@ -19,12 +19,14 @@ struct Avx2 {
   static V zero() { return _mm256_setzero_ps(); }
   static V of(float x) { return _mm256_set1_ps(x); }
   static V load(const float *p) { return _mm256_loadu_ps(p); }
+  static V load_once(const float *p) { return load(p); }
   static void store(float *p, V v) { _mm256_storeu_ps(p, v); }
   static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V mul_add(V a, V b, V c) { return _mm256_add_ps(c, _mm256_mul_ps(a, b)); }
   static bool equal(V a, V b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NEQ_UQ)) == 0; }
   static void prefetch(const uint8_t *p) { _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T0); }
+  static void prefetch_far(const uint8_t *p) { _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T1); }
 
   // FP4: lanes 0-3 and 8-11, then 4-7 and 12-15, as the unpack instructions give them.
   static void shuffle(V *v) {

@@ -9,12 +9,19 @@ struct Avx512 {
   static V zero() { return _mm512_setzero_ps(); }
   static V of(float x) { return _mm512_set1_ps(x); }
   static V load(const float *p) { return _mm512_loadu_ps(p); }
+  // GCC would load it again for every use, and a load takes as long as two multiplications.
+  static V load_once(const float *p) {
+    V v = load(p);
+    __asm__("" : "+v"(v));
+    return v;
+  }
   static void store(float *p, V v) { _mm512_storeu_ps(p, v); }
   static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V mul_add(V a, V b, V c) { return _mm512_add_ps(c, _mm512_mul_ps(a, b)); }
   static bool equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ) == 0; }
   static void prefetch(const uint8_t *p) { _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T0); }
+  static void prefetch_far(const uint8_t *p) { _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T1); }
 
   // FP4: lane l holds byte 4 * (l % 4) + l / 4 of a block, so that a shift per lane brings its nibble down.
   static V shuffled(V v) {
@@ -75,7 +82,8 @@ struct Avx512 {
       v[0] = _mm512_cvtph_ps(halves(b));
       v[1] = _mm512_cvtph_ps(halves(_mm256_slli_epi16(b, 8)));
     } else if constexpr (f == CED_BF16) {
-      const __m512i b = _mm512_loadu_si512(p);
+      __m512i b = _mm512_loadu_si512(p);
+      __asm__("" : "+v"(b));
       v[0] = _mm512_castsi512_ps(_mm512_and_si512(b, _mm512_set1_epi32(-65536)));
       v[1] = _mm512_castsi512_ps(_mm512_slli_epi32(b, 16));
     } else {

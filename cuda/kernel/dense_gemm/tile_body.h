@@ -3,6 +3,7 @@
 //
 // S: typedef V, a vector of kWidth f32
 //    kWeights x kRows       register tile of the blocked product
+//    load_once(p)           for a vector that is used several times
 //    fma(a, b, c)           a * b + c, rounded once when a * b is exact
 //    mul_add(a, b, c)       the product rounded first
 //    blocks<f>()            blocks of 32 elements that are decoded at a time, 1 or 2
@@ -108,6 +109,10 @@ void blocked(Expand *expand_x, Expand *expand_w, uint32_t w_bytes32, uint32_t k,
 
 constexpr int kLanes = (kTileWeights + 1) * 16;  // one more, for what nobody wants
 
+// With many activation rows, weight rows are read in parts, as short streams: the tile that is next in memory comes to
+// the second level meanwhile.
+constexpr bool fetches_far(ced_format f, int rows) { return f == CED_BF16 && rows > 4; }
+
 // N weight rows and R activation rows, from the first block of a slice on.
 template <int N, int R>
 struct Strip {
@@ -117,6 +122,7 @@ struct Strip {
   uint32_t stride, blocks;
   size_t ahead;       // bytes from a weight in use to one that is fetched, maybe beyond the matrix
   size_t edge, jump;  // from byte `edge` of the rows on, it is `jump` bytes farther
+  size_t far;         // and, if fetches_far, to one that is fetched into the second level
   bool first;         // the sums begin here
   float *lanes[N];    // sums of the first activation row; those of the next are kLanes floats on
 };
@@ -135,7 +141,8 @@ inline void direct_step(const Strip<N, R> &t, size_t b, int i0, typename S::Seen
   }
   for (int h = 0; h < kParts; h++)
     for (int r = 0; r < R; r++) {
-      const auto u = S::load(t.x[f == CED_FP8 ? i0 : 0] + r * t.stride + 32 * b + h * S::kWidth);
+      const float *x = t.x[f == CED_FP8 ? i0 : 0] + r * t.stride + 32 * b + h * S::kWidth;
+      const auto u = some > 1 && R > 4 && f != CED_FP8 ? S::load_once(x) : S::load(x);
       for (int i = 0; i < some; i++) {
         auto &sum = acc[i0 + i][r][h % P];
         sum = f == CED_F32 ? S::mul_add(v[i][h], u, sum) : S::fma(v[i][h], u, sum);
@@ -169,6 +176,7 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
     for (int i = 0; i < N; i++) {
       const uintptr_t p = reinterpret_cast<uintptr_t>(t.w[i]) + b * bytes32(f) + ahead;
       S::prefetch(reinterpret_cast<const uint8_t *>(p));
+      if (fetches_far(f, R)) S::prefetch_far(reinterpret_cast<const uint8_t *>(p - ahead + t.far));
       if (f == CED_F32) S::prefetch(reinterpret_cast<const uint8_t *>(p + 64));
     }
     for (size_t u = 0; u < kLine; u += B) direct_step<S, f, B, N, R>(t, b + u, seen, acc);
@@ -248,6 +256,8 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
   Strip<N, R> t;
   t.stride = kMost, t.jump = 0, t.edge = 0;
   t.ahead = padded <= kMost ? kAhead : static_cast<size_t>(k) * bytes32(wf) / 16;  // two rows
+  t.far = tile_bytes;
+  if (fetches_far(wf, R)) t.ahead = kAhead / 2;
   for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
     // The streams begin while the activations are expanded.
     for (int i = 0; i < count; i += (count + N - 1) / N)

@@ -16,12 +16,14 @@ struct Neon {
   static V zero() { return vdupq_n_f32(0); }
   static V of(float x) { return vdupq_n_f32(x); }
   static V load(const float *p) { return vld1q_f32(p); }
+  static V load_once(const float *p) { return load(p); }
   static void store(float *p, V v) { vst1q_f32(p, v); }
   static V mul(V a, V b) { return vmulq_f32(a, b); }
   static V fma(V a, V b, V c) { return vfmaq_f32(c, a, b); }
   static V mul_add(V a, V b, V c) { return vaddq_f32(c, vmulq_f32(a, b)); }
   static bool equal(V a, V b) { return vminvq_u32(vceqq_f32(a, b)) != 0; }
   static void prefetch(const uint8_t *p) { __builtin_prefetch(p); }
+  static void prefetch_far(const uint8_t *p) { __builtin_prefetch(p, 0, 2); }
   static void shuffle(V *) {}
   static void shuffle(float *) {}
 

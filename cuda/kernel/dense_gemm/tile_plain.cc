@@ -18,12 +18,14 @@ struct Plain {
   static V zero() { return V{}; }
   static V of(float x) { return V{} + x; }
   static V load(const float *p) { return *reinterpret_cast<const Memory *>(p); }
+  static V load_once(const float *p) { return load(p); }
   static void store(float *p, V v) { *reinterpret_cast<Memory *>(p) = v; }
   static V mul(V a, V b) { return a * b; }
   static V fma(V a, V b, V c) { return a * b + c; }  // unless a product leaves the range: see below
   static V mul_add(V a, V b, V c) { return a * b + c; }
   static bool equal(V a, V b) { return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3]; }
   static void prefetch(const uint8_t *p) { __builtin_prefetch(p); }
+  static void prefetch_far(const uint8_t *p) { __builtin_prefetch(p, 0, 2); }
   static void shuffle(V *) {}
   static void shuffle(float *) {}
 

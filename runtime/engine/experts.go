@@ -86,6 +86,16 @@ func (i *Instance) keepOrder() {
 	if len(order) == 0 {
 		return
 	}
+	earlier, _ := i.expertOrder() // whose experts this run did not use come behind
+	used := make(map[experts.Key]bool, len(order))
+	for _, k := range order {
+		used[k] = true
+	}
+	for _, k := range earlier {
+		if !used[k] {
+			order = append(order, k)
+		}
+	}
 	name, err := i.orderFile()
 	if err == nil && name != "" {
 		if err = os.MkdirAll(filepath.Dir(name), 0o755); err == nil {

@@ -3,7 +3,10 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +85,48 @@ func TestExpertsOfAnEarlierRunAreThereFirst(t *testing.T) {
 		t.Errorf("%v, then %v", text, again)
 	}
 	t.Logf("cold %+v, then %+v", cold, warm)
+
+	// A start whose server nobody asks anything, with all that it captures, counts for nothing: neither in what
+	// the device holds first nor in what the next run is told.
+	files, err := filepath.Glob(filepath.Join(setup.CacheDir, "experts-*.txt"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	order, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle, err := Open(Source{Dir: mini + "calm"}, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := idle.Counters().Model
+	if load := idle.Load().Experts; load.Hits+load.Misses+load.MovedBytes+load.StreamedBytes > 0 || u.EngramRows > 0 || u.Graphs.Plain+u.Graphs.Replayed > 0 || u.Graphs.Captured != 1 {
+		t.Errorf("before the first request: %+v, %+v", load, u.Graphs)
+	}
+	if err := idle.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(files[0]); err != nil || !bytes.Equal(got, order) {
+		t.Errorf("%v: the order was\n%s\nand is\n%s", err, order, got)
+	}
+	// What a run did not use stays in the order, behind what it used.
+	if i, err = Open(Source{Dir: mini + "calm"}, setup); err != nil {
+		t.Fatal(err)
+	}
+	g, err := i.Submit(context.Background(), Request{Prompt: goldenIDs(t, "calm")[:1], MaxTokens: 2, Sampling: sample.Params{TopP: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := g.Wait(); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(files[0]); err != nil || bytes.Count(got, []byte{'\n'}) < bytes.Count(order, []byte{'\n'}) || bytes.Equal(got, order) {
+		t.Errorf("%v: the order was\n%s\nand is\n%s", err, order, got)
+	}
 }
 
 // expertBytes is the room of an expert of calm.

@@ -313,14 +313,7 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 		return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
 	}
 	i := &Instance{Files: f, Setup: setup, stream: s, model: m}
-	if !setup.NoSelfTest {
-		if i.SelfTest, err = f.selfTest(m, s); err != nil {
-			m.Close()
-			s.Close()
-			return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
-		}
-	}
-	if i.Captured, err = i.capture(); err != nil {
+	if err := m.Rehearse(i.rehearse); err != nil {
 		m.Close()
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", f.Source.Name(), err)
@@ -329,6 +322,17 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	i.openStore()
 	i.Engine = New(m, s, Options{Context: setup.Context, Chunk: setup.Chunk, Observe: setup.Observe, Snapshots: setup.Snapshots, SnapshotTTL: setup.SnapshotTTL, Slowdown: setup.Slowdown, Store: i.store, NoStore: i.noStore})
 	return i, nil
+}
+
+// rehearse runs what comes before the first request.
+func (i *Instance) rehearse() (err error) {
+	if !i.Setup.NoSelfTest {
+		if i.SelfTest, err = i.selfTest(i.model, i.stream); err != nil {
+			return err
+		}
+	}
+	i.Captured, err = i.capture()
+	return err
 }
 
 // Threads is the number of CPU workers in use.

@@ -260,14 +260,15 @@ func (c *Cache) least() float64 {
 	return least
 }
 
-// victim is the slot whose owner is worth least, of those that layer may take; ties to the lower slot.
+// victim is the slot whose owner is worth least, of those that layer may take; ties to the higher slot, for New fills the
+// slots with the best first.
 func (c *Cache) victim(layer int) int {
 	best, least := none, math.Inf(1)
 	for s, o := range c.owner {
 		if o == none {
 			continue
 		}
-		if w := c.worth.sum[o]; w < least {
+		if w := c.worth.sum[o]; w <= least {
 			if l := o / c.cfg.Experts; l == layer || c.held[l] > c.cfg.Floor {
 				best, least = s, w
 			}
@@ -294,6 +295,15 @@ func (c *Cache) Land() ([]Move, error) {
 	}
 	c.flying = false
 	return c.moves, nil
+}
+
+// Forget forgets what was observed; every expert stays where it is.
+func (c *Cache) Forget() {
+	clear(c.worth.sum)
+	c.worth.add = 1
+	clear(c.used)
+	c.missed, c.pending = c.missed[:0], c.pending[:0]
+	clear(c.counts)
 }
 
 // Counts are the counts of every layer, until the next call that changes them.

@@ -256,3 +256,41 @@ func TestSlotsAreNotFilledForTwo(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Before experts of the first fill are used, those that were ranked last give way.
+func TestTheFirstFillGivesWayFromItsEnd(t *testing.T) {
+	ranked := []Key{{0, 5}, {0, 4}, {0, 3}}
+	c, err := New(Config{Layers: 1, Experts: 6, Slots: 3, Moves: 1}, ranked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Observe(0, []int32{1}); err != nil {
+		t.Fatal(err)
+	}
+	c.End()
+	if moves, err := c.Start(); err != nil || len(moves) != 1 || moves[0].Out != ranked[2] {
+		t.Errorf("%v, %v", moves, err)
+	}
+}
+
+func TestForgettingLeavesExpertsWhereTheyAre(t *testing.T) {
+	c, err := New(Config{Layers: 2, Experts: 4, Slots: 3, Floor: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := c.Observe(1, []int32{0, 3}); err != nil {
+			t.Fatal(err)
+		}
+		c.End()
+	}
+	before := slices.Clone(c.slot)
+	c.Forget()
+	moves, err := c.Start()
+	if err != nil || len(moves) > 0 || len(c.Ranked()) > 0 || c.Counts()[1] != (Count{}) || !slices.Equal(before, c.slot) {
+		t.Errorf("%v, %v, ranked %v, counts %v", moves, err, c.Ranked(), c.Counts())
+	}
+	if err := c.check(); err != nil {
+		t.Error(err)
+	}
+}

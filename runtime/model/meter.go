@@ -89,6 +89,48 @@ func (m *Model) ExpertOrder() []experts.Key {
 	return nil
 }
 
+// Rehearse runs f, whose steps count for nothing: no expert takes another's place for them, and Use does not tell of them.
+// Not while other steps run.
+func (m *Model) Rehearse(f func() error) error {
+	if m.slots != nil {
+		m.slots.still = true
+		defer func() { m.slots.still = false }()
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	if err := m.s.Sync(); err != nil {
+		return err
+	}
+	if err := m.slots.between(&m.meter); err != nil { // takes in the last logs
+		return err
+	}
+	if c := m.expertCache(); c != nil {
+		c.Forget()
+	}
+	if x := m.slots; x != nil {
+		if x.stalled = 0; x.stream != nil {
+			x.stream.bytes = 0
+		}
+	}
+	m.meter.forget()
+	m.graphs.replayed.Store(0)
+	m.graphs.plain.Store(0)
+	return nil
+}
+
+func (u *meter) forget() {
+	for l := range u.layers {
+		x := &u.layers[l]
+		for _, n := range []*atomic.Uint64{&x.chosen, &x.missed, &x.hit, &x.moved} {
+			n.Store(0)
+		}
+	}
+	u.rows.Store(0)
+	u.streamed.Store(0)
+	u.stalled.Store(0)
+}
+
 // place counts where steps found their experts.
 func (u *meter) place(x *expertSlots) {
 	for l, n := range x.cache.Counts() {

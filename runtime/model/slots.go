@@ -29,6 +29,7 @@ type expertSlots struct {
 	spare     []*routeLog
 	entry     [1]ced.Expert
 	stalled   time.Duration // that steps waited, on the host
+	still     bool          // nobody takes another's slot
 	first     string        // what the slots held first
 }
 
@@ -241,8 +242,10 @@ func (x *expertSlots) between(u *meter) error {
 	if err := x.land(); err != nil {
 		return err
 	}
-	if err := x.start(); err != nil {
-		return err
+	if !x.still {
+		if err := x.start(); err != nil {
+			return err
+		}
 	}
 	u.place(x)
 	return nil

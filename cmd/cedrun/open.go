@@ -102,7 +102,7 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	if u := i.Counters().Model.Slots; u != nil {
 		con.log.Info().Int("slots", u.Slots).Int("experts", u.Experts).Int("bytes", u.Bytes).Str("first", u.First).Msg("experts on the device")
 		if u.ByHost {
-			con.log.Info().Int("experts", u.Experts-u.Slots).Int("threads", i.Setup.Threads).Int("expert_memory", i.Setup.ExpertBytes).
+			con.log.Info().Int("experts", u.Experts-u.Slots).Int("threads", i.Threads()).Int("expert_memory", i.Setup.ExpertBytes).
 				Msg("the CPU computes the other experts: results have the bits of this --expert-memory, and steps are not captured")
 		}
 	}

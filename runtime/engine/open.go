@@ -299,7 +299,7 @@ func Start(f *Files, setup Setup) (*Instance, error) {
 	o := model.Options{
 		Slots: setup.Slots, Context: setup.Context, KVTokens: setup.KVTokens, StepRows: setup.Chunk + setup.Slots,
 		Outputs: setup.Outputs, DraftRows: f.Config.Draft.BlockSize, HugePages: setup.HugePages,
-		ExpertBytes: setup.ExpertBytes, HostExperts: setup.HostExperts, HostThreads: setup.Threads,
+		ExpertBytes: setup.ExpertBytes, HostExperts: setup.HostExperts, HostThreads: setup.Threads, HostPin: setup.Pin,
 		Tails:  setup.Snapshots > 0,
 		Graphs: !setup.NoGraphs, Warn: setup.Warn,
 	}
@@ -336,7 +336,12 @@ func (i *Instance) rehearse() (err error) {
 }
 
 // Threads is the number of CPU workers in use.
-func (i *Instance) Threads() int { return i.stream.Threads() }
+func (i *Instance) Threads() int {
+	if u := i.model.Use().Slots; u != nil && u.ByHost {
+		return u.Threads
+	}
+	return i.stream.Threads()
+}
 
 // Close ends the engine and frees everything.
 func (i *Instance) Close() error {

@@ -50,7 +50,11 @@ func (m *Model) newHostExperts() error {
 		return fmt.Errorf("device memory for %d experts: %w", x.cache.Config().Slots, err)
 	}
 	x.arena = &arena{m: m, at: at, left: room}
-	if x.cpu, err = ced.Open(ced.CPU, 0, m.opt.HostThreads); err != nil {
+	var flags []ced.Flag
+	if m.opt.HostPin {
+		flags = append(flags, ced.Pin)
+	}
+	if x.cpu, err = ced.Open(ced.CPU, 0, m.opt.HostThreads, flags...); err != nil {
 		return err
 	}
 	if x.ready, err = m.s.NewFence(); err != nil {

@@ -41,6 +41,7 @@ type SlotUse struct {
 	Bytes          int           // of one
 	First          string        // what the slots held first
 	ByHost         bool          // the CPU computes those that missed; nothing moves
+	Threads        int           // of the CPU, then
 	Stream         int           // of a layer that have room beside the slots while a prompt is read
 	Streamed       uint64        // bytes of those
 	Stalled        time.Duration // that steps waited for logs of the routers; they never wait for a copy
@@ -64,7 +65,7 @@ func (m *Model) Use() Use {
 	}
 	if x := m.byHost; x != nil {
 		c := x.cache.Config()
-		u.Slots = &SlotUse{Slots: c.Slots, Experts: c.Layers * c.Experts, Bytes: x.shape.bytes, First: "by number", ByHost: true}
+		u.Slots = &SlotUse{Slots: c.Slots, Experts: c.Layers * c.Experts, Bytes: x.shape.bytes, First: "by number", ByHost: true, Threads: x.cpu.Threads()}
 	}
 	return u
 }

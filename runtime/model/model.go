@@ -46,6 +46,7 @@ type Options struct {
 	// division; steps are not captured.
 	HostExperts bool
 	HostThreads int
+	HostPin     bool // each of them has a core
 	// Graphs captures decode steps of a device stream, and replays them: the same results with a launch for a step instead of
 	// one for every kernel. Warn is told when the device refuses.
 	Graphs    bool

@@ -92,6 +92,11 @@ type Experts struct {
 	Missed []uint64 `json:"missed"`
 	// On a device with room for a part of them: bytes that were brought there between steps.
 	Moved uint64 `json:"moved_bytes,omitempty"`
+	// There are so many experts, and so many have a place on the device; zero where all have one. ByCPU: the CPU computes
+	// the others, which it has where the checkpoint is.
+	Count    int  `json:"count,omitempty"`
+	OnDevice int  `json:"on_device,omitempty"`
+	ByCPU    bool `json:"by_cpu,omitempty"`
 }
 
 // Graphs counts decode steps of a GPU: replayed by one launch or run kernel by kernel, and batch sizes that were captured.

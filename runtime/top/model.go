@@ -24,6 +24,11 @@ func (p paint) model(v *View, width int) []string {
 		return []string{p.title("MODEL") + "   it is being loaded"}
 	}
 	about := fmt.Sprintf("   %s, %d threads, %d layers", m.Backend, m.Threads, m.Layers)
+	if byCPU := m.Experts != nil && m.Experts.ByCPU; m.Backend == "cuda" && !byCPU {
+		about = fmt.Sprintf("   cuda, %d layers", m.Layers)
+	} else if byCPU {
+		about = fmt.Sprintf("   %s and CPU, %d threads, %d layers", m.Backend, m.Threads, m.Layers)
+	}
 	if x := v.Rates.Seconds; x > 0 && x == s.At.Sub(s.Process.Started).Seconds() { // there is no earlier view of it
 		about += "   rates since its start"
 	}
@@ -51,9 +56,9 @@ func (p paint) model(v *View, width int) []string {
 	out = append(out, p.caches(m)...)
 	out = append(out, p.reads(m, r))
 	if g := m.Graphs; g != nil {
-		line := fmt.Sprintf("graphs   %d batch sizes captured   %s of decode steps replayed", g.Captured, ratio(g.Replayed, g.Replayed+g.Plain))
+		line := fmt.Sprintf("graphs   %d batch sizes captured, %s of decode steps replayed", g.Captured, ratio(g.Replayed, g.Replayed+g.Plain))
 		if g.Failed > 0 {
-			line += fmt.Sprintf("   %d refused by the GPU", g.Failed)
+			line += fmt.Sprintf(", %d refused", g.Failed)
 		}
 		out = append(out, line)
 	}
@@ -132,6 +137,13 @@ func (p paint) experts(m *telemetry.Model, r *telemetry.Rates, width int) []stri
 	if m.Experts == nil {
 		return []string{"experts  hit rate " + none + ": the system does not tell what is in memory"}
 	}
+	var out []string
+	switch x := m.Experts; {
+	case x.ByCPU:
+		out = append(out, fmt.Sprintf("experts  %d of %d on the GPU, the CPU computes the others", x.OnDevice, x.Count))
+	case x.Count > 0:
+		out = append(out, fmt.Sprintf("experts  %d of %d on the GPU, the others in host memory", x.OnDevice, x.Count))
+	}
 	rates := r.Experts
 	sum, n, least, at := 0., 0, 2., -1
 	for l, h := range rates {
@@ -146,7 +158,7 @@ func (p paint) experts(m *telemetry.Model, r *telemetry.Rates, width int) []stri
 	if n > 0 {
 		head = fmt.Sprintf("experts  hit rate by layer: mean %.1f%%, least %.1f%% in layer %d", 100*sum/float64(n), 100*least, at)
 	}
-	out := []string{head}
+	out = append(out, head)
 	const left = "         "
 	for begin, cells := 0, width-len(left); begin < len(rates); begin += cells {
 		end := min(begin+cells, len(rates))

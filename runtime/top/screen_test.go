@@ -88,8 +88,17 @@ func views() map[string]*View {
 
 	v = running(base())
 	v.GPU = gpu.Reading{Driver: "570.86.15", CUDA: "12.8", GPUs: []gpu.GPU{h200(0)}}
-	v.Snapshot.Model.Graphs = &telemetry.Graphs{Captured: 8, Replayed: 3104, Plain: 8, Failed: 1}
+	m := v.Snapshot.Model
+	m.Backend, m.Threads, m.Graphs = "cuda", 1, &telemetry.Graphs{Captured: 8, Replayed: 3104, Plain: 8, Failed: 1}
+	m.Experts.Count, m.Experts.OnDevice = 15360, 6940
 	all["gpu"] = v
+
+	v = running(base())
+	v.GPU = gpu.Reading{Driver: "570.86.15", CUDA: "12.8", GPUs: []gpu.GPU{h200(0)}}
+	m = v.Snapshot.Model
+	m.Backend = "cuda"
+	m.Experts.Count, m.Experts.OnDevice, m.Experts.ByCPU = 15360, 6940, true
+	all["cpu-experts"] = v
 
 	v = running(base())
 	v.GPU = gpu.Reading{Driver: "570.86.15", CUDA: "12.8"}
@@ -110,7 +119,7 @@ func views() map[string]*View {
 	v.Host = host.Reading{Disks: []host.Disk{}}
 	v.GPU = gpu.Reading{Driver: "570.86.15", GPUs: []gpu.GPU{{Name: "NVIDIA H200", Faults: []string{"power: no permission: see who may open /dev/nvidiactl and /dev/nvidia0, or ask root", "NVML error 999"}}}}
 	v = running(v)
-	m := v.Snapshot.Model
+	m = v.Snapshot.Model
 	m.Prefix, m.Experts, m.Engram, m.Limit, m.KV, v.Process, v.Rates = nil, nil, nil, nil, nil, nil, telemetry.Rates{}
 	m.Prefill.Active, m.Name = 0, strings.Repeat("/a very long directory", 8)
 	all["unsupported"] = v

@@ -82,7 +82,7 @@ func (r *Runner) graphTotals(s *metrics.Set) {
 		}
 	}
 	s.Total("cedrun_graphs_captured_total", "Batch sizes whose decode step a GPU captured.", count(func(g *model.GraphUse) uint64 { return g.Captured }))
-	s.Totals("cedrun_graph_steps_total", "Decode steps of a GPU: replayed by one launch, or plain.", "run", map[string]func() float64{
+	s.Totals("cedrun_graph_steps_total", "Decode steps of a GPU: replayed by one launch, or plain, kernel by kernel.", "run", map[string]func() float64{
 		"replayed": count(func(g *model.GraphUse) uint64 { return g.Replayed }), "plain": count(func(g *model.GraphUse) uint64 { return g.Plain }),
 	})
 	s.Total("cedrun_graph_failures_total", "Captures and launches that a GPU refused; those steps ran plainly.", count(func(g *model.GraphUse) uint64 { return g.Failed }))
@@ -90,7 +90,7 @@ func (r *Runner) graphTotals(s *metrics.Set) {
 
 // expertGauges shows where steps find their experts, on a device that has room for a part of them.
 func (r *Runner) expertGauges(s *metrics.Set) {
-	if r.engine.Load().Experts.Slots == 0 {
+	if r.engine.Load().Experts.Experts == 0 {
 		return
 	}
 	of := func(value func(*engine.ExpertLoad) float64) func() float64 {
@@ -101,7 +101,7 @@ func (r *Runner) expertGauges(s *metrics.Set) {
 	}
 	s.Gauge("cedrun_expert_slots", "Routed experts that have room on the device.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Slots) }))
 	s.Total("cedrun_expert_hits_total", "Experts that a step used and that were on the device, each once a layer and step.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Hits) }))
-	s.Total("cedrun_expert_misses_total", "Experts that a step read from host memory over the bus, each once a layer and step.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Misses) }))
+	s.Total("cedrun_expert_misses_total", "Experts that a step read from host memory over the bus or, with --expert-compute cpu, let the CPU compute, each once a layer and step.", of(func(x *engine.ExpertLoad) float64 { return float64(x.Misses) }))
 	s.Total("cedrun_expert_moved_bytes_total", "Bytes of experts that were brought to the device between steps.", of(func(x *engine.ExpertLoad) float64 { return float64(x.MovedBytes) }))
 	s.Total("cedrun_expert_streamed_bytes_total", "Bytes of experts that were brought to the device for one step of a prompt.", of(func(x *engine.ExpertLoad) float64 { return float64(x.StreamedBytes) }))
 	s.Total("cedrun_expert_stalled_seconds_total", "Time that steps waited for the log of routers; they never wait for a copy.", of(func(x *engine.ExpertLoad) float64 { return x.Stalled.Seconds() }))

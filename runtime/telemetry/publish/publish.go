@@ -170,11 +170,15 @@ func (p *Publisher) describe(inst *engine.Instance) *telemetry.Model {
 		experts.Chosen, experts.Missed = append(experts.Chosen, l.Chosen), append(experts.Missed, l.Missed)
 		blind = blind || l.Blind
 	}
-	experts.Moved = load.Experts.MovedBytes
+	byCPU := false
+	if u := c.Model.Slots; u != nil {
+		byCPU = u.ByHost
+		experts.Count, experts.OnDevice, experts.ByCPU, experts.Moved = u.Experts, u.Slots, byCPU, load.Experts.MovedBytes
+	}
 	if !blind {
 		m.Experts = experts
 	}
-	if setup.Backend == ced.CUDA && !setup.NoGraphs {
+	if setup.Backend == ced.CUDA && !setup.NoGraphs && !byCPU {
 		g := load.Graphs
 		m.Graphs = &telemetry.Graphs{Captured: g.Captured, Replayed: g.Replayed, Plain: g.Plain, Failed: g.Failed}
 	}

@@ -152,6 +152,32 @@ type MHCExpandArgs struct {
 	_       uint32
 }
 
+// MHCBorderArgs are the arguments of ced_mhc_border.
+type MHCBorderArgs struct {
+	Rows         Addr
+	Y            Addr
+	H            Addr
+	Post         Addr
+	Comb         Addr
+	Pre          Addr
+	Next         Addr
+	Fn           Addr
+	Base         Addr
+	Scale        Addr
+	Weight       Addr
+	X            Addr
+	Codes        Addr
+	Scales       Addr
+	MaxRows      uint32
+	Dim          uint32
+	Streams      uint32
+	Iters        uint32
+	WeightFormat uint32
+	_            uint32
+	NormEps      float32
+	HcEps        float32
+}
+
 // EngramGatherArgs are the arguments of ced_engram_gather.
 type EngramGatherArgs struct {
 	Rows        Addr

@@ -17,6 +17,8 @@ package ced
 #cgo nocallback ced_mhc_collapse
 #cgo noescape ced_mhc_expand
 #cgo nocallback ced_mhc_expand
+#cgo noescape ced_mhc_border
+#cgo nocallback ced_mhc_border
 #cgo noescape ced_engram_gather
 #cgo nocallback ced_engram_gather
 #cgo noescape ced_engram_gate
@@ -101,6 +103,13 @@ func (s *Stream) MHCExpand(a *MHCExpandArgs) error {
 	at := s.begin()
 	rc := C.ced_mhc_expand(s.c, (*C.ced_mhc_expand_args)(unsafe.Pointer(a)), &s.err)
 	return s.end("mhc_expand", at, int(rc))
+}
+
+// MHCBorder enqueues ced_mhc_border.
+func (s *Stream) MHCBorder(a *MHCBorderArgs) error {
+	at := s.begin()
+	rc := C.ced_mhc_border(s.c, (*C.ced_mhc_border_args)(unsafe.Pointer(a)), &s.err)
+	return s.end("mhc_border", at, int(rc))
 }
 
 // EngramGather enqueues ced_engram_gather.

@@ -28,6 +28,7 @@ func layouts() []layout {
 		{"ced_mhc_mix_args", C.sizeof_ced_mhc_mix_args, unsafe.Sizeof(MHCMixArgs{}), unsafe.Offsetof(C.ced_mhc_mix_args{}.hc_eps), unsafe.Offsetof(MHCMixArgs{}.HcEps)},
 		{"ced_mhc_collapse_args", C.sizeof_ced_mhc_collapse_args, unsafe.Sizeof(MHCCollapseArgs{}), unsafe.Offsetof(C.ced_mhc_collapse_args{}.streams), unsafe.Offsetof(MHCCollapseArgs{}.Streams)},
 		{"ced_mhc_expand_args", C.sizeof_ced_mhc_expand_args, unsafe.Sizeof(MHCExpandArgs{}), unsafe.Offsetof(C.ced_mhc_expand_args{}.streams), unsafe.Offsetof(MHCExpandArgs{}.Streams)},
+		{"ced_mhc_border_args", C.sizeof_ced_mhc_border_args, unsafe.Sizeof(MHCBorderArgs{}), unsafe.Offsetof(C.ced_mhc_border_args{}.hc_eps), unsafe.Offsetof(MHCBorderArgs{}.HcEps)},
 		{"ced_engram_gather_args", C.sizeof_ced_engram_gather_args, unsafe.Sizeof(EngramGatherArgs{}), unsafe.Offsetof(C.ced_engram_gather_args{}.dim), unsafe.Offsetof(EngramGatherArgs{}.Dim)},
 		{"ced_engram_gate_args", C.sizeof_ced_engram_gate_args, unsafe.Sizeof(EngramGateArgs{}), unsafe.Offsetof(C.ced_engram_gate_args{}.eps), unsafe.Offsetof(EngramGateArgs{}.Eps)},
 		{"ced_window_pack_args", C.sizeof_ced_window_pack_args, unsafe.Sizeof(WindowPackArgs{}), unsafe.Offsetof(C.ced_window_pack_args{}.eps), unsafe.Offsetof(WindowPackArgs{}.Eps)},

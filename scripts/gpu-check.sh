@@ -16,7 +16,7 @@
 # Status: 0 all passed; 1 something failed or was not run for want of time; 2 usage; 77 no GPU, nothing was tested.
 set -euo pipefail
 
-kernels=(embed row_gather norm_quant dense_gemm rope mhc_mix mhc_collapse mhc_expand engram_gather engram_gate
+kernels=(embed row_gather norm_quant dense_gemm rope mhc_mix mhc_collapse mhc_expand mhc_border engram_gather engram_gate
   window_pack window_commit csa2_compress kv_append csa2_index csa2_attend route expert_gemm greedy)
 minis=(plain edge base calm wide sched40 vl) # a bundle leaves out the last ones, for its size
 parts=kernels,models,variants,sanitizer,bench

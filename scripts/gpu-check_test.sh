@@ -33,7 +33,7 @@ echo "a run"
 GPU_CHECK_SECONDS=240 expect 0 "0 of .* rows failed" $script --simulated --out "$work/run"
 cat "$work/said"
 report "$work/run" 'r["simulated"] and r["failures"] == 0 and {x["part"] for x in r["results"]} == set(r["parts"].split(","))'
-report "$work/run" 'len({x["benchmark"] for x in r["benchmarks"]}) == 19 and all(x["us"] > 0 for x in r["benchmarks"])'
+report "$work/run" 'len({x["benchmark"] for x in r["benchmarks"]}) == 20 and all(x["us"] > 0 for x in r["benchmarks"])'
 report "$work/run" 'len(r["limits"]) >= 6 and all(x["rate"] > 0 for x in r["limits"])'
 
 echo "no device"

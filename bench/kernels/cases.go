@@ -183,6 +183,25 @@ func expand(r *rig, rows int) (call, bool) {
 	return move("mhc_expand", "", rows, 2*rows*(2*n+1)*d, func() error { return r.s.MHCExpand(&a) })
 }
 
+func border(r *rig, rows int) (call, bool) {
+	c, n, d := r.c, r.c.HCMult, r.c.HiddenSize
+	outputs := (2 + n) * n
+	a := ced.MHCBorderArgs{
+		Rows: r.rows(rows, attendPos), Y: r.bf16s(rows * d), H: r.bf16s(rows * n * d), Post: r.f32s(rows*n, 0, 1), Comb: r.f32s(rows*n*n, 0, 1/float32(n)),
+		Pre: r.f32s(rows*n, 0, 1), Next: r.space(4 * rows * n), Base: r.f32s(outputs, -1, 1), Scale: r.f32s(3, 0, 1),
+		Weight: r.bf16s(d), WeightFormat: ced.BF16, X: r.space(2 * rows * d), Codes: r.space(rows * d), Scales: r.space(rows * d / 32),
+		MaxRows: uint32(rows), Dim: uint32(d), Streams: uint32(n), Iters: uint32(c.HCSinkhornIters), NormEps: c.NormEps, HcEps: c.HCEps,
+	}
+	return call{
+		kernel: "mhc_border", rows: rows, activations: rows * (4*n + 5) * d,
+		work: work(plan.Shape{Kernel: plan.Mix, Weights: plan.F32, N: n, K: d}, rows, 0, 0),
+		run: func() error {
+			a.Fn = r.weights(4 * outputs * n * d)
+			return r.s.MHCBorder(&a)
+		},
+	}, true
+}
+
 func norm(what string, width func(*rig) int) prepare {
 	return func(r *rig, rows int) (call, bool) {
 		n := width(r)

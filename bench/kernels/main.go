@@ -233,7 +233,7 @@ func (b *bench) summarise(timed []timing) *report {
 			x.Bytes, x.FLOPs = x.Bytes+w.Bytes()+w.Lookup, x.FLOPs+w.FLOPs()
 		}
 		part := plan.PartProjections
-		if t.kernel == "mhc_mix" {
+		if t.kernel == "mhc_mix" || t.kernel == "mhc_border" {
 			part = plan.PartMixing
 		}
 		x.Limit, x.Bound = limits.Least(part, plan.Work{Bytes: x.Bytes, FLOPs: x.FLOPs})

@@ -50,6 +50,27 @@ Call expand(Rig &r, uint32_t rows) {
   return c;
 }
 
+Call border(Rig &r, uint32_t rows) {
+  const Geometry &g = r.g;
+  const uint32_t n = g.streams, outputs = (2 + n) * n;
+  const uint64_t size = uint64_t{4} * outputs * n * g.dim;
+  ced_mhc_border_args a{};
+  a.rows = r.rows(rows, kPosition), a.y = r.bf16s(uint64_t{rows} * g.dim);
+  a.h = r.bf16s(uint64_t{rows} * n * g.dim), a.post = r.f32s(rows * n, 0, 1);
+  a.comb = r.f32s(rows * n * n, 0, 1 / static_cast<float>(n)), a.pre = r.f32s(rows * n, 0, 1);
+  a.next = r.space(4 * rows * n), a.base = r.f32s(outputs, -1, 1), a.scale = r.f32s(3, 0, 1);
+  a.weight = r.bf16s(g.dim), a.weight_format = CED_BF16, a.x = r.space(uint64_t{2} * rows * g.dim);
+  a.codes = r.space(uint64_t{rows} * g.dim), a.scales = r.space(uint64_t{rows} * g.dim / 32);
+  a.max_rows = rows, a.dim = g.dim, a.streams = n, a.iters = g.iters, a.norm_eps = 1e-20F, a.hc_eps = 1e-6F;
+  Call c;
+  c.weights = size, c.activations = uint64_t{rows} * (4 * n + 5) * g.dim;
+  c.run = [&r, a, size](ced_err *err) mutable {
+    a.fn = r.weights(size);
+    return ced_mhc_border(r.stream(), &a, err);
+  };
+  return c;
+}
+
 Call norm(Rig &r, uint32_t rows, uint32_t n) {
   ced_norm_quant_args a{};
   a.rows = r.rows(rows, kPosition), a.x = r.bf16s(uint64_t{rows} * n), a.weight = r.bf16s(n);

@@ -15,6 +15,7 @@ static_assert(sizeof(ced_rope_args) == 48);
 static_assert(sizeof(ced_mhc_mix_args) == 88);
 static_assert(sizeof(ced_mhc_collapse_args) == 48);
 static_assert(sizeof(ced_mhc_expand_args) == 56);
+static_assert(sizeof(ced_mhc_border_args) == 144);
 static_assert(sizeof(ced_engram_gather_args) == 64);
 static_assert(sizeof(ced_engram_gate_args) == 64);
 static_assert(sizeof(ced_window_pack_args) == 64);

@@ -58,6 +58,11 @@ int open_all(CudaStream *c, ced_err *err) {
   CED_CUDA_TRY(cudaHostAlloc(&host, 2 * Staging::kHalf, cudaHostAllocPortable), "stream: page-locked memory");
   c->staging.host = static_cast<char *>(host);
   CED_CUDA_TRY(cudaMalloc(&c->scratch, CudaStream::kScratch), "stream: device memory");
+  void *arrivals = nullptr;
+  CED_CUDA_TRY(cudaMalloc(&arrivals, sizeof(uint32_t) * CudaStream::kArrivals), "stream: device memory");
+  c->arrivals = static_cast<uint32_t *>(arrivals);
+  CED_CUDA_TRY(cudaMemsetAsync(arrivals, 0, sizeof(uint32_t) * CudaStream::kArrivals, c->stream),
+               "stream: device memory");
   for (cudaEvent_t &e : c->staging.done)
     CED_CUDA_TRY(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "stream: creating an event");
   return try_wgmma(*c, err);
@@ -70,6 +75,7 @@ void close_all(CudaStream *c) {
     if (e != nullptr) cudaEventDestroy(e);
   if (c->staging.host != nullptr) cudaFreeHost(c->staging.host);
   if (c->scratch != nullptr) cudaFree(c->scratch);
+  if (c->arrivals != nullptr) cudaFree(c->arrivals);
   if (c->stream != nullptr) cudaStreamDestroy(c->stream);
   delete c;
 }

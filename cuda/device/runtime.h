@@ -31,6 +31,9 @@ struct CudaStream {
   // Device memory for what the blocks of one kernel call tell each other; the stream's next call uses it again.
   static constexpr size_t kScratch = size_t{8} << 20;
   void *scratch = nullptr;
+  // Zeros by which blocks find out who is the last of them; that one leaves a zero.
+  static constexpr uint32_t kArrivals = 1024;
+  uint32_t *arrivals = nullptr;
 };
 
 inline CudaStream &cuda_of(const ced_stream *s) { return *static_cast<CudaStream *>(s->cuda); }

@@ -79,6 +79,20 @@ class Digests {
       e.max_rows = count, e.dim = n, e.streams = streams;
       run("mhc_expand", ced_mhc_expand, e, {{e.h, rows * streams * n * 2}});
 
+      ced_mhc_border_args d{};
+      d.rows = sequence, d.y = e.y, d.h = m.h, d.post = m.post, d.comb = m.comb, d.pre = m.pre;
+      d.next = rig_.out<float>(rows * 4), d.fn = m.fn, d.base = m.base, d.scale = m.scale;
+      d.weight = weight, d.x = rig_.out<uint16_t>(rows * n), d.codes = q.codes, d.scales = q.scales;
+      d.max_rows = count, d.dim = n, d.streams = streams, d.iters = 20, d.norm_eps = 1e-6f, d.hc_eps = 1e-6f;
+      run("mhc_border", ced_mhc_border, d,
+          {{d.h, rows * streams * n * 2},
+           {d.x, rows * n * 2},
+           {d.codes, rows * n},
+           {d.scales, rows * n / 32},
+           {d.next, rows * 16},
+           {d.post, rows * 16},
+           {d.comb, rows * 64}});
+
       ced_engram_gate_args g{};
       g.rows = sequence, g.kv = values("kv", (streams + 1) * n), g.q_weight = weight, g.k_weight = weight;
       g.h = m.h, g.max_rows = count, g.dim = n, g.streams = streams, g.eps = 1e-6f;
@@ -145,7 +159,7 @@ std::string digests_under(Isa isa) {
 TEST("isa bits: every kernel writes the same under every instruction set") {
   if (getenv("CED_PRINT_DIGESTS") != nullptr) return Digests().all();
   const std::string plain = digests_under(Isa::kPlain);
-  CHECK(std::count(plain.begin(), plain.end(), '\n') == 3 * 11);
+  CHECK(std::count(plain.begin(), plain.end(), '\n') == 3 * 12);
   for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon}) {
     if (!ced::isa_supported(isa)) continue;
     CONTEXT(ced::isa_name(isa));

@@ -220,6 +220,18 @@ var kernelCases = []kernelCase{
 		}
 		return func() error { return r.s.MHCExpand(&a) }
 	}},
+	{"mhc_border", "", func(r *rig) func() error {
+		const mixes = (2 + streams) * streams
+		a := ced.MHCBorderArgs{
+			Rows: r.rows(), Y: r.bf16s(rows * dim), H: r.watch("h", bf16, r.bf16s(rows*streams*dim), rows*streams*dim, dim),
+			Post: r.watch("post", f32, r.f32s(rows*streams), rows*streams, streams), Comb: r.watch("comb", f32, r.positive(rows*streams*streams), rows*streams*streams, streams),
+			Pre: r.positive(rows * streams), Next: r.poison("next", f32, rows*streams, streams),
+			Fn: r.f32s(mixes * streams * dim), Base: r.f32s(mixes), Scale: r.positive(3), Weight: r.bf16s(dim), WeightFormat: ced.BF16, X: r.poison("x", bf16, rows*dim, dim),
+			Codes: r.poison("codes", codes, rows*dim, dim), Scales: r.poison("scales", codes, rows*dim/32, dim/32),
+			MaxRows: rows, Dim: dim, Streams: streams, Iters: 20, NormEps: eps, HcEps: 1e-6,
+		}
+		return func() error { return r.s.MHCBorder(&a) }
+	}},
 	{"norm_quant", "", func(r *rig) func() error {
 		a := ced.NormQuantArgs{
 			Rows: r.rows(), X: r.bf16s(rows * dim), Weight: r.bf16s(dim), WeightFormat: ced.BF16, Y: r.poison("y", bf16, rows*dim, dim),

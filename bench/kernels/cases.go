@@ -57,7 +57,7 @@ func cases() []prepare {
 			return r.c.HiddenSize * (r.c.HCMult + 1), r.c.Engram.Columns() * r.c.Engram.HeadDim, 1
 		}),
 		dense("head", plan.BF16, plan.BF16, decodeRows, func(r *rig) (int, int, int) { return r.c.VocabSize, r.c.HiddenSize, 1 }),
-		experts, mix, collapse, expand,
+		experts, mix, collapse, expand, border,
 		norm("hidden", func(r *rig) int { return r.c.HiddenSize }), norm("output", func(r *rig) int { return r.c.OGroups * r.c.OLoraRank }),
 		rope, route, index(8192), index(cachePages * 64), attend(false), attend(true), windowPack, windowCommit, compress, kvAppend,
 		gather, gate, embed, compact, take,

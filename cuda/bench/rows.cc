@@ -191,6 +191,7 @@ void add_rows(std::vector<Case> *all, const Geometry &g, bool quick) {
   all->push_back({"mhc_mix", "", rows, mix});
   all->push_back({"mhc_collapse", "", rows, collapse});
   all->push_back({"mhc_expand", "", rows, expand});
+  all->push_back({"mhc_border", "", rows, border});
   const uint32_t dim = g.dim, out = g.o_groups * g.o_lora;
   all->push_back({"norm_quant", "hidden " + std::to_string(dim), rows,
                   [=](Rig &r, uint32_t n) { return norm(r, n, dim); }});

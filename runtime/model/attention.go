@@ -11,7 +11,8 @@ import (
 
 // attention is CSA2 (spec 4.3 - 4.11): ws.x, the normed input of the rows that enter, becomes ws.y for the rows that go
 // on. All entering rows feed the compressor; those near the tail leave window rows; the query rows attend.
-func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
+func (p *pass) attention(l int, w *layerWeights, s config.Layer, in attentionRows) error {
+	window, query := in.window, in.query
 	if s.OwnsKV {
 		p.mark(plan.PartCompressor, l)
 		if err := p.compress(l, w.compressor, s); err != nil {
@@ -19,15 +20,7 @@ func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 		}
 	}
 	p.mark(plan.PartProjections, l)
-	window, err := p.set(p.Model, p.in, func(sp *Span) int { return sp.Seq.plan.Window[l] })
-	if err != nil {
-		return err
-	}
-	query, err := p.set(p.Model, p.in, func(sp *Span) int { return p.queriesFrom(sp, l) })
-	if err != nil {
-		return err
-	}
-	if err := p.windowRows(l, w, window); err != nil {
+	if err := p.windowRows(l, w, window, in.quantised); err != nil {
 		return fmt.Errorf("window: %w", err)
 	}
 	quantised := query == window && p.in == window // ws.codes holds these rows already
@@ -35,11 +28,13 @@ func (p *pass) attention(l int, w *layerWeights, s config.Layer) error {
 		return err
 	}
 	if query.count > 0 {
-		p.mark(plan.PartMixing, l)
-		if err := p.mix(l, w.hcAttn, p.ws.aPre, "hc_attn"); err != nil {
-			return err
+		if !in.mixed {
+			p.mark(plan.PartMixing, l)
+			if err := p.mix(l, w.hcAttn, p.ws.aPre, "hc_attn"); err != nil {
+				return err
+			}
+			p.mark(plan.PartProjections, l)
 		}
-		p.mark(plan.PartProjections, l)
 		if err := p.queries(l, w, quantised); err != nil {
 			return err
 		}
@@ -125,8 +120,8 @@ func (p *pass) compress(l int, w *compressor, s config.Layer) error {
 	})
 }
 
-// windowRows makes the packed window rows of set; its input is left quantised in ws.codes.
-func (p *pass) windowRows(l int, w *layerWeights, set *rowSet) error {
+// windowRows makes the packed window rows of set; its input is left quantised in ws.codes, where it may be already.
+func (p *pass) windowRows(l int, w *layerWeights, set *rowSet, quantised bool) error {
 	if set.count == 0 {
 		return nil
 	}
@@ -137,8 +132,10 @@ func (p *pass) windowRows(l int, w *layerWeights, set *rowSet) error {
 			return err
 		}
 	}
-	if err := p.normQuant(set.rowCount, x, vector{}, 0, c.HiddenSize, true); err != nil {
-		return err
+	if !quantised {
+		if err := p.normQuant(set.rowCount, x, vector{}, 0, c.HiddenSize, true); err != nil {
+			return err
+		}
 	}
 	if err := p.linear(set.rowCount, &w.wkv, 0, p.ws.window, ced.BF16); err != nil {
 		return err

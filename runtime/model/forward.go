@@ -16,7 +16,8 @@ type pass struct {
 	hasSel, hasCand bool
 	// What the host knows of the step is in stream memory already: kernels are all that is left. capturing: they do not run.
 	uploaded, capturing bool
-	width               int // columns of index_score, with a probe
+	pending             bool // ws.y has the output of a sub-layer that is not in the streams yet
+	width               int  // columns of index_score, with a probe
 }
 
 // Forward runs one step: it advances every span's sequence by its tokens, for which Reserve must have made room, and
@@ -67,11 +68,12 @@ func (m *Model) Greedy(ids []int32) error { return m.s.Download(bytesOf(ids), m.
 // start begins a step of spans.
 func (p *pass) start(spans []Span) {
 	p.begin(spans)
-	p.hasSel, p.hasCand, p.uploaded = false, false, false
+	p.hasSel, p.hasCand, p.uploaded, p.pending = false, false, false, false
 }
 
 // run enqueues all layers and the head.
 func (p *pass) run() (n int, err error) {
+	p.pending = false
 	p.mark(plan.PartEmbedding, -1)
 	if err := p.embed(); err != nil {
 		return 0, fmt.Errorf("embed: %w", err)
@@ -84,6 +86,10 @@ func (p *pass) run() (n int, err error) {
 			return 0, nil
 		}
 		if l == p.source() && p.tails[0] != 0 {
+			p.mark(plan.PartMixing, l)
+			if err := p.expand(); err != nil {
+				return 0, err
+			}
 			if err := p.keepTails(); err != nil {
 				return 0, err
 			}
@@ -130,10 +136,15 @@ func (p *pass) embed() error {
 	})
 }
 
-// layer runs one layer in the order of spec 4.2 and leaves in ws.h and ws.pre what the next one reads.
+// layer runs one layer in the order of spec 4.2 and leaves in ws.h and ws.pre what the next one reads; without a probe the
+// output of its experts is still in ws.y.
 func (p *pass) layer(l int) error {
 	w, s, c := &p.w.layers[l], p.schedule[l], p.cfg
 	if s.Engram >= 0 {
+		p.mark(plan.PartMixing, l)
+		if err := p.expand(); err != nil {
+			return err
+		}
 		p.mark(plan.PartEngram, l)
 		if err := p.engramUpdate(l, w.engram); err != nil {
 			return fmt.Errorf("engram: %w", err)
@@ -145,34 +156,30 @@ func (p *pass) layer(l int) error {
 	if err := p.tap(l); err != nil {
 		return err
 	}
-	p.mark(plan.PartMixing, l)
-	if err := p.collapse(p.ws.pre, w.attnNorm, false); err != nil {
+	in, err := p.attentionInput(l, w)
+	if err != nil {
 		return fmt.Errorf("attention input: %w", err)
 	}
-	if err := p.sub(l, "attn_in", p.ws.x, p.in.count, c.HiddenSize, ced.BF16); err != nil {
-		return err
-	}
-	if err := p.attention(l, w, s); err != nil {
+	if err := p.attention(l, w, s, in); err != nil {
 		return fmt.Errorf("attention: %w", err)
 	}
 	if p.in.count == 0 {
 		return nil
 	}
+	p.pending = true
 	if err := p.sub(l, "attn_out", p.ws.y, p.in.count, c.HiddenSize, ced.BF16); err != nil {
 		return err
 	}
 	p.mark(plan.PartMixing, l)
-	if err := p.expand(); err != nil {
-		return err
-	}
-	if err := p.mix(l, w.hcFFN, p.ws.pre, "hc_ffn"); err != nil {
-		return err
-	}
-	if err := p.collapse(p.ws.aPre, w.ffnNorm, true); err != nil {
+	if err := p.expertInput(l, w); err != nil {
 		return fmt.Errorf("FFN input: %w", err)
 	}
 	if err := p.moe(l, w); err != nil {
 		return fmt.Errorf("experts: %w", err)
+	}
+	p.pending = true
+	if p.probe == nil {
+		return nil
 	}
 	p.mark(plan.PartMixing, l)
 	if err := p.expand(); err != nil {
@@ -182,6 +189,50 @@ func (p *pass) layer(l int) error {
 		return err
 	}
 	return p.sub(l, "pre_out", p.ws.pre, p.in.count, c.HCMult, ced.F32)
+}
+
+// attentionRows are the rows of a layer's attention: which of those that enter leave window rows and which attend. mixed: the
+// mixes are there already; quantised: ws.codes holds the input of the window rows.
+type attentionRows struct {
+	window, query    *rowSet
+	mixed, quantised bool
+}
+
+// attentionInput makes ws.x, the normed input of the rows that enter.
+func (p *pass) attentionInput(l int, w *layerWeights) (in attentionRows, err error) {
+	if in.window, err = p.set(p.Model, p.in, func(sp *Span) int { return sp.Seq.plan.Window[l] }); err != nil {
+		return in, err
+	}
+	if in.query, err = p.set(p.Model, p.in, func(sp *Span) int { return p.queriesFrom(sp, l) }); err != nil {
+		return in, err
+	}
+	p.mark(plan.PartMixing, l)
+	if p.probe == nil {
+		in.mixed, in.quantised = in.query == p.in, in.window == p.in
+		var mixes hyper
+		if in.mixed {
+			mixes = w.hcAttn
+		}
+		return in, p.border(p.ws.pre, w.attnNorm, in.quantised, mixes, p.ws.aPre)
+	}
+	if err := p.collapse(p.ws.pre, w.attnNorm, false); err != nil {
+		return in, err
+	}
+	return in, p.sub(l, "attn_in", p.ws.x, p.in.count, p.cfg.HiddenSize, ced.BF16)
+}
+
+// expertInput takes the output of attention into the streams and makes ws.x and its codes.
+func (p *pass) expertInput(l int, w *layerWeights) error {
+	if p.probe == nil {
+		return p.border(p.ws.aPre, w.ffnNorm, true, w.hcFFN, p.ws.pre)
+	}
+	if err := p.expand(); err != nil {
+		return err
+	}
+	if err := p.mix(l, w.hcFFN, p.ws.pre, "hc_ffn"); err != nil {
+		return err
+	}
+	return p.collapse(p.ws.aPre, w.ffnNorm, true)
 }
 
 // mark names the part that what follows belongs to, for a trace of the stream.
@@ -254,7 +305,7 @@ func (p *pass) head() (int, error) {
 		return 0, err
 	}
 	c := p.cfg
-	if err := p.collapse(p.ws.pre, p.w.norm, false); err != nil {
+	if err := p.border(p.ws.pre, p.w.norm, false, hyper{}, 0); err != nil {
 		return 0, err
 	}
 	if err := p.s.RowGather(&ced.RowGatherArgs{

@@ -208,7 +208,7 @@ func TestKernelsThatNothingNeedsAreNotCalled(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	const global = "mhc_collapse norm_quant dense_gemm csa2_compress dense_gemm kv_append" // ratio 1
+	const global = "mhc_border dense_gemm csa2_compress dense_gemm kv_append" // ratio 1
 	for _, mode := range []Prefill{Replay, Cone} {
 		t.Run(mode.String(), func(t *testing.T) {
 			m := openModel(t, "mini/base", checkpoint.Options{}, Options{Slots: 1, Context: 128, StepRows: chunk})
@@ -234,7 +234,7 @@ func TestKernelsThatNothingNeedsAreNotCalled(t *testing.T) {
 		defer m.s.SetTrace(nil)
 		q := sequence(t, m, Exact, prompt, prompt)
 		feed(t, m, nil, Span{q, ids(chunk), prompt - 1})
-		if got, want := kernels(trace.Events(), layers-1), "mhc_collapse norm_quant norm_quant dense_gemm window_pack window_commit"; got != want {
+		if got, want := kernels(trace.Events(), layers-1), "mhc_border dense_gemm window_pack window_commit"; got != want {
 			t.Errorf("the last layer ran %q, want %q", got, want)
 		}
 	})

@@ -207,7 +207,7 @@ func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 	w.product(BF16, BF16, outputs, c.VocabSize, c.HiddenSize, 1)
 }
 
-// layer follows model.pass.layer, kernel by kernel.
+// layer follows model.pass.layer, kernel by kernel; an mhc_border counts as the kernels that it replaces.
 func (w *walker) layer(l *config.Layer, r rows) {
 	c, d := w.c, w.c.HiddenSize
 	w.part = PartScheduler

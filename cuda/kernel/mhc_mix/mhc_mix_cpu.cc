@@ -7,6 +7,7 @@ namespace ced {
 namespace {
 
 constexpr int64_t kChannels = 256;  // of the rows and of fn that are multiplied at a time
+constexpr int64_t kAhead = 512;     // from the channels that are multiplied to those that are asked for
 constexpr int kRows = 64;           // whose sums a thread holds meanwhile
 constexpr int kOutputs = 24;
 
@@ -48,16 +49,14 @@ struct Dots {
     }
     for (int64_t k = 0; k < d->width; k += kChannels) {
       const int64_t n = std::min(kChannels, d->width - k);
-      const float *fn = d->fn + k;
+      const float *fn = d->fn + k, *ahead = fn + kAhead;
       int64_t stride = d->width;
       if (d->rows >=
           2 * kTile) {  // fn's rows are often a power of two apart and would share a few sets of the cache
         for (int o = 0; o < d->outputs; o++)
-          for (int64_t c = 0; c < n; c += kLanes) {
-            __builtin_prefetch(fn + o * stride + kChannels + c);
+          for (int64_t c = 0; c < n; c += kLanes)
             store(packed + o * kChannels + c, load<f32<W>>(fn + o * stride + c));
-          }
-        fn = packed, stride = kChannels;
+        ahead = fn + kChannels, fn = packed, stride = kChannels;
       }
       for (int r = 0; r < d->rows; r += kTile) {
         const int rows = std::min(kTile, d->rows - r);
@@ -72,11 +71,12 @@ struct Dots {
           }
         }
         if (rows == kTile) {
-          products<W, kTile, W == 16 ? 6 : 3>(x, fn, stride, n, d->outputs, sums + r);
+          products<W, kTile, W == 16 ? 6 : 3>(x, fn, stride, n, d->outputs, sums + r, ahead, d->width);
         } else {
           for (int i = 0; i < rows; i++)
-            products<W, 1, 3>(x + i * kChannels, fn, stride, n, d->outputs, sums + r + i);
+            products<W, 1, 3>(x + i * kChannels, fn, stride, n, d->outputs, sums + r + i, ahead, d->width);
         }
+        ahead = nullptr;  // the first rows of all have asked for what comes
       }
     }
     for (int r = 0; r < d->rows; r++) {
@@ -90,16 +90,18 @@ struct Dots {
 
   template <int W, int R, int F>
   static CED_INLINE void products(const float *x, const float *fn, int64_t stride, int64_t n, int count,
-                                  float (*sums)[kOutputs][kLanes]) {
+                                  float (*sums)[kOutputs][kLanes], const float *ahead, int64_t apart) {
     int o = 0;
-    for (; o + F <= count; o += F) tile<W, R, F>(x, fn + o * stride, stride, n, o, sums);
-    for (; o < count; o++) tile<W, R, 1>(x, fn + o * stride, stride, n, o, sums);
+    for (; o + F <= count; o += F)
+      tile<W, R, F>(x, fn + o * stride, stride, n, o, sums, ahead ? ahead + o * apart : nullptr, apart);
+    for (; o < count; o++)
+      tile<W, R, 1>(x, fn + o * stride, stride, n, o, sums, ahead ? ahead + o * apart : nullptr, apart);
   }
 
   // R rows by F outputs stay in registers: where vectors are narrow, some of the lanes after the others.
   template <int W, int R, int F>
   static CED_INLINE void tile(const float *x, const float *fn, int64_t stride, int64_t n, int o,
-                              float (*sums)[kOutputs][kLanes]) {
+                              float (*sums)[kOutputs][kLanes], const float *ahead, int64_t apart) {
     typedef typename f32<W>::V V;
     typedef typename f32<W>::Memory Memory;
     for (int lane = 0; lane < kLanes; lane += W) {
@@ -109,6 +111,8 @@ struct Dots {
       for (int64_t k = lane; k < n; k += kLanes) {
         V v[R];
         for (int r = 0; r < R; r++) v[r] = *reinterpret_cast<const V *>(x + r * kChannels + k);
+        if (ahead != nullptr && lane == 0)
+          for (int f = 0; f < F; f++) __builtin_prefetch(ahead + f * apart + k);
         for (int f = 0; f < F; f++) {
           const V w = *reinterpret_cast<const Memory *>(fn + f * stride + k);
           for (int r = 0; r < R; r++) total[r][f] += v[r] * w;

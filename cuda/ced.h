@@ -258,15 +258,15 @@ CED_API int ced_mhc_expand(ced_stream *s, const ced_mhc_expand_args *a, ced_err 
  * pass over the streams. n = streams. */
 typedef struct {
   uint64_t rows;
-  uint64_t y;      /* BF16 [rows, dim]: the output of the sub-layer before; 0 = the streams stay as they are */
-  uint64_t h;      /* in/out BF16 [rows, n, dim] */
-  uint64_t post;   /* F32 [rows, n]: in with y, out with fn */
-  uint64_t comb;   /* F32 [rows, n(in), n(out)]: in with y, out with fn */
-  uint64_t pre;    /* F32 [rows, n]: pre of the mix before, which makes x */
-  uint64_t next;   /* out F32 [rows, n]: pre of the new mix; another buffer than pre */
-  uint64_t fn;     /* F32 [(2+n)*n, n*dim], of the sub-layer behind the border; 0 = no new mix */
-  uint64_t base;   /* F32 [(2+n)*n] */
-  uint64_t scale;  /* F32 [3] */
+  uint64_t y;     /* BF16 [rows, dim]: the output of the sub-layer before; 0 = the streams stay as they are */
+  uint64_t h;     /* in/out BF16 [rows, n, dim] */
+  uint64_t post;  /* F32 [rows, n]: in with y, out with fn */
+  uint64_t comb;  /* F32 [rows, n(in), n(out)]: in with y, out with fn */
+  uint64_t pre;   /* F32 [rows, n]: pre of the mix before, which makes x */
+  uint64_t next;  /* out F32 [rows, n]: pre of the new mix; another buffer than pre */
+  uint64_t fn;    /* F32 [(2+n)*n, n*dim], of the sub-layer behind the border; 0 = no new mix */
+  uint64_t base;  /* F32 [(2+n)*n] */
+  uint64_t scale; /* F32 [3] */
   uint64_t weight; /* [dim] of weight_format: that sub-layer's norm */
   uint64_t x;      /* out BF16 [rows, dim]: its input, normed */
   uint64_t codes;  /* out e4m3 [rows, dim]: x quantised; 0 = not wanted */

@@ -86,6 +86,8 @@ CED_API int ced_device_info(ced_kind kind, int device, ced_device *out, ced_err 
 /* On host streams events are complete at once, and capturing is refused. */
 typedef struct ced_event ced_event;
 CED_API int ced_event_open(ced_stream *s, ced_event **out, ced_err *err);
+/* One that ced_event_elapsed knows the time of; it costs the device more. Host streams refuse it. */
+CED_API int ced_event_open_timed(ced_stream *s, ced_event **out, ced_err *err);
 CED_API void ced_event_close(ced_event *e);
 /* e completes when everything enqueued on s so far has. */
 CED_API int ced_event_record(ced_stream *s, ced_event *e, ced_err *err);
@@ -95,6 +97,9 @@ CED_API int ced_event_wait(ced_stream *s, ced_event *e, ced_err *err);
 CED_API int ced_event_sync(ced_event *e, ced_err *err);
 /* 1 complete, 0 not yet, negative: -ced_status. */
 CED_API int ced_event_done(ced_event *e, ced_err *err);
+/* Seconds of the device's clock, good to about a microsecond, from one timed event to another of the same device. Both
+ * are recorded and complete. */
+CED_API int ced_event_elapsed(ced_event *from, ced_event *to, double *seconds, ced_err *err);
 
 /* Between begin and end the stream's kernels, ced_copy and ced_fill are recorded, with the bytes of their arguments, and
  * not run; ced_upload, ced_download, ced_alloc, ced_free and waiting fail, and so does the capture. Streams that wait
@@ -105,13 +110,16 @@ CED_API int ced_capture_end(ced_stream *s, ced_graph **out, ced_err *err);
 CED_API int ced_graph_launch(ced_stream *s, ced_graph *g, ced_err *err);
 CED_API void ced_graph_close(ced_graph *g);
 
-/* ---- the limits of this machine (host streams) ------------------------------------------------------------- */
-/* Both run on all threads of the stream, with the machine's widest instructions whatever CEDRUN_ISA says, and return
- * when done: the caller times them. */
-/* Reads bytes at addr once; *sum is their sum as 64-bit words, so that nothing can be left out. */
+/* ---- the limits of this machine, or device ----------------------------------------------------------------- */
+/* On host streams both run on all threads of the stream, with the machine's widest instructions whatever CEDRUN_ISA
+ * says, and return when done: the caller times them. On a device they are enqueued as kernels are, which events time. */
+/* Reads bytes at addr once; *sum is their sum as 64-bit words, so that nothing can be left out. On a device: addr and
+ * bytes are multiples of 16, the words have 32 bits and so has the sum, for which the call waits; sum = NULL: it does
+ * not. */
 CED_API int ced_probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t *sum, ced_err *err);
 /* Multiplies and adds in registers, `calls` pieces of a fraction of a millisecond; *flops counts both. bf16: products of
- * BF16 pairs (VDPBF16PS) where the machine has them; else, and for 0, F32 multiply-adds. */
+ * BF16 pairs (VDPBF16PS) where the machine has them; else, and for 0, F32 multiply-adds. On a device, bf16: products of
+ * its matrix units with F32 sums, by the instructions that its kernels use. */
 CED_API int ced_probe_multiply(ced_stream *s, int bf16, uint32_t calls, double *flops, ced_err *err);
 
 /* ---- rows of a step -------------------------------------------------------------------------------------- */

@@ -3,7 +3,10 @@ package ced
 // #include "ced.h"
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Fence marks a place in a stream that other streams and the host can wait for. On host streams it is complete at once.
 type Fence struct{ c *C.ced_event }
@@ -15,6 +18,26 @@ func (s *Stream) NewFence() (*Fence, error) {
 		return nil, fmt.Errorf("event: %w", failure(&s.err))
 	}
 	return e, nil
+}
+
+// NewTimedFence makes one that Since knows the time of, which costs the device more. Host streams refuse it.
+func (s *Stream) NewTimedFence() (*Fence, error) {
+	e := &Fence{}
+	if rc := C.ced_event_open_timed(s.c, &e.c, &s.err); rc != 0 {
+		return nil, fmt.Errorf("timed event: %w", failure(&s.err))
+	}
+	return e, nil
+}
+
+// Since is the time from the device's reaching timed fence from to its reaching e, to about a microsecond. Both are
+// recorded, on streams of one device, and complete.
+func (e *Fence) Since(from *Fence) (time.Duration, error) {
+	var f C.ced_err
+	var seconds C.double
+	if rc := C.ced_event_elapsed(from.c, e.c, &seconds, &f); rc != 0 {
+		return 0, fmt.Errorf("time between events: %w", failure(&f))
+	}
+	return time.Duration(float64(seconds) * float64(time.Second)), nil
 }
 
 // Close ends the fence; nil is ignored.

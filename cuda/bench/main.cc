@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "bench/probe.h"
 #include "bench/rig.h"
+#include "device/probe.h"
 
 namespace ced::bench {
 namespace {
@@ -162,57 +162,58 @@ void check_read(Rig &r, uint64_t addr, uint64_t bytes) {
   uint32_t want = 0;
   for (uint32_t w : words) want += w;
   const uint64_t sum = r.bytes(64, 0);
-  must([&](ced_err *e) { return probe_read(r.stream(), addr, bytes, sum, e); });
-  if (read_back<uint32_t>(r, sum, 1)[0] != want) throw Failure{"probe_read: the sum is wrong"};
+  must([&](ced_err *e) { return device_read(r.stream(), addr, bytes, sum, e); });
+  if (read_back<uint32_t>(r, sum, 1)[0] != want) throw Failure{"read: the sum is wrong"};
 }
 
 template <class T>
-void check_matrix(Rig &r, Matrix kind) {
+void check_matrix(Rig &r, Product kind) {
   std::vector<T> once;
   for (uint32_t rounds : {1U, 3U}) {
-    const uint64_t n = matrix_threads(r.stream()), out = r.space(n * sizeof(T));
+    const uint64_t n = product_threads(r.stream()), out = r.space(n * sizeof(T));
     double ops = 0;
-    must([&](ced_err *e) { return probe_matrix(r.stream(), kind, rounds, out, &ops, e); });
+    must([&](ced_err *e) { return device_products(r.stream(), kind, rounds, out, &ops, e); });
     const std::vector<T> got = read_back<T>(r, out, n);
     if (rounds == 1) once = got;
     bool any = false;
     for (size_t i = 0; i < n; i++) {
       any = any || got[i] != 0;
-      if (got[i] != static_cast<T>(rounds) * once[i]) throw Failure{"probe_matrix: a product is wrong"};
+      if (got[i] != static_cast<T>(rounds) * once[i]) throw Failure{"products: a product is wrong"};
     }
-    if (!any) throw Failure{"probe_matrix: every product is 0"};
+    if (!any) throw Failure{"products: every product is 0"};
   }
 }
 
 Limits measure_limits(Rig &r, const Timer &time, const Options &o) {
   Limits l;
   check_read(r, r.arena(), std::min<uint64_t>(r.arena_bytes(), (1 << 20) - 4096));
-  check_matrix<float>(r, Matrix::kBf16);
-  check_matrix<int32_t>(r, Matrix::kInt8);
+  check_matrix<float>(r, Product::kBf16);
+  check_matrix<int32_t>(r, Product::kInt8);
   const bool groups = has_groups(r.stream());
-  if (groups) check_matrix<float>(r, Matrix::kBf16Group);
+  if (groups) check_matrix<float>(r, Product::kBf16Group);
   const uint64_t sum = r.bytes(64, 0), half = r.arena_bytes() / 2;
   const auto rate = [&](double amount, const auto &call) { return amount / time(1, [&] { must(call); }); };
   l.read = rate(static_cast<double>(r.arena_bytes()),
-                [&](ced_err *e) { return probe_read(r.stream(), r.arena(), r.arena_bytes(), sum, e); });
+                [&](ced_err *e) { return device_read(r.stream(), r.arena(), r.arena_bytes(), sum, e); });
   l.copy = rate(static_cast<double>(2 * half),
                 [&](ced_err *e) { return ced_copy(r.stream(), r.arena() + half, r.arena(), half, e); });
-  const uint64_t out = r.space(kMatrixThreads * 4);
+  const uint64_t out = r.space(kProductThreads * 4);
   double ops = 0;
-  const auto products = [&](Matrix kind, uint32_t rounds) {
-    const double t = time(
-        1, [&] { must([&](ced_err *e) { return probe_matrix(r.stream(), kind, rounds, out, &ops, e); }); });
+  const auto products = [&](Product kind, uint32_t rounds) {
+    const double t = time(1, [&] {
+      must([&](ced_err *e) { return device_products(r.stream(), kind, rounds, out, &ops, e); });
+    });
     return ops / t;
   };
-  l.bf16_warp = products(Matrix::kBf16, o.once ? 2 : 16384);
-  l.int8 = products(Matrix::kInt8, o.once ? 2 : 16384);
-  if (groups) l.bf16_group = products(Matrix::kBf16Group, o.once ? 1 : 1024);
+  l.bf16_warp = products(Product::kBf16, o.once ? 2 : 16384);
+  l.int8 = products(Product::kInt8, o.once ? 2 : 16384);
+  if (groups) l.bf16_group = products(Product::kBf16Group, o.once ? 1 : 1024);
   const uint64_t bytes = o.once ? 1 << 16 : 256 << 20, host = r.host_space(bytes), device = r.space(bytes);
   memset(reinterpret_cast<void *>(host), 1, bytes);
   l.bus_copy = rate(static_cast<double>(bytes),
                     [&](ced_err *e) { return ced_copy(r.stream(), device, host, bytes, e); });
   l.bus_read = rate(static_cast<double>(bytes),
-                    [&](ced_err *e) { return probe_read(r.stream(), host, bytes, sum, e); });
+                    [&](ced_err *e) { return device_read(r.stream(), host, bytes, sum, e); });
   r.reset();
   return l;
 }

@@ -241,10 +241,10 @@ int cuda_info(int device, ced_device *out, ced_err *err) {
   return CED_OK;
 }
 
-int cuda_event_open(ced_stream *s, ced_event *e, ced_err *err) {
+int cuda_event_open(ced_stream *s, bool timed, ced_event *e, ced_err *err) {
   CED_TRY(use(s, err));
   cudaEvent_t event = nullptr;
-  CED_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
+  CED_CUDA_TRY(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "event");
   e->cuda = event;
   return CED_OK;
 }
@@ -273,6 +273,13 @@ int cuda_event_done(ced_event *e, ced_err *err) {
   if (rc == cudaSuccess) return 1;
   if (rc == cudaErrorNotReady) return 0;
   return -cuda_fail(err, rc, "event");
+}
+
+int cuda_event_elapsed(ced_event *from, ced_event *to, double *seconds, ced_err *err) {
+  float ms = 0;
+  CED_CUDA_TRY(cudaEventElapsedTime(&ms, event_of(from), event_of(to)), "event elapsed");
+  *seconds = static_cast<double>(ms) / 1e3;
+  return CED_OK;
 }
 
 int cuda_capture_begin(ced_stream *s, ced_err *err) {

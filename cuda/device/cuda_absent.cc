@@ -22,12 +22,15 @@ int cuda_copy(ced_stream *, uint64_t, uint64_t, uint64_t, ced_err *err) { return
 int cuda_host_alloc(ced_stream *, uint64_t, uint64_t *, ced_err *err) { return absent(err); }
 void cuda_host_free(ced_stream *, uint64_t) {}
 int cuda_info(int, ced_device *, ced_err *err) { return absent(err); }
-int cuda_event_open(ced_stream *, ced_event *, ced_err *err) { return absent(err); }
+int cuda_event_open(ced_stream *, bool, ced_event *, ced_err *err) { return absent(err); }
 void cuda_event_close(ced_event *) {}
 int cuda_event_record(ced_stream *, ced_event *, ced_err *err) { return absent(err); }
 int cuda_event_wait(ced_stream *, ced_event *, ced_err *err) { return absent(err); }
 int cuda_event_sync(ced_event *, ced_err *err) { return absent(err); }
 int cuda_event_done(ced_event *, ced_err *err) { return -absent(err); }
+int cuda_event_elapsed(ced_event *, ced_event *, double *, ced_err *err) { return absent(err); }
+int cuda_probe_read(ced_stream *, uint64_t, uint64_t, uint64_t *, ced_err *err) { return absent(err); }
+int cuda_probe_multiply(ced_stream *, bool, uint32_t, double *, ced_err *err) { return absent(err); }
 int cuda_capture_begin(ced_stream *, ced_err *err) { return absent(err); }
 int cuda_capture_end(ced_stream *, ced_graph **, ced_err *err) { return absent(err); }
 int cuda_graph_launch(ced_stream *, ced_graph *, ced_err *err) { return absent(err); }

@@ -81,6 +81,19 @@ int check_copy(const char *call, uint64_t dst, uint64_t src, uint64_t bytes, ced
               static_cast<unsigned long long>(bytes));
 }
 
+int open_event(ced_stream *s, bool timed, ced_event **out, ced_err *err) {
+  if (out == nullptr) return fail(err, CED_EINVAL, "event: out is missing");
+  auto *e = new (std::nothrow) ced_event{nullptr};
+  if (e == nullptr) return fail(err, CED_ENOMEM, "event: out of host memory");
+  const int rc = s->kind == CED_CUDA ? cuda_event_open(s, timed, e, err) : CED_OK;
+  if (rc != CED_OK) {
+    delete e;
+    return rc;
+  }
+  *out = e;
+  return CED_OK;
+}
+
 }  // namespace
 }  // namespace ced
 
@@ -201,16 +214,12 @@ int ced_device_info(ced_kind kind, int device, ced_device *out, ced_err *err) {
 }
 
 int ced_event_open(ced_stream *s, ced_event **out, ced_err *err) {
-  if (out == nullptr) return fail(err, CED_EINVAL, "event: out is missing");
-  auto *e = new (std::nothrow) ced_event{nullptr};
-  if (e == nullptr) return fail(err, CED_ENOMEM, "event: out of host memory");
-  const int rc = s->kind == CED_CUDA ? ced::cuda_event_open(s, e, err) : CED_OK;
-  if (rc != CED_OK) {
-    delete e;
-    return rc;
-  }
-  *out = e;
-  return CED_OK;
+  return ced::open_event(s, false, out, err);
+}
+
+int ced_event_open_timed(ced_stream *s, ced_event **out, ced_err *err) {
+  if (s->kind != CED_CUDA) return fail(err, CED_EINVAL, "event: host streams have none with a time");
+  return ced::open_event(s, true, out, err);
 }
 
 void ced_event_close(ced_event *e) {
@@ -233,6 +242,17 @@ int ced_event_sync(ced_event *e, ced_err *err) {
 
 int ced_event_done(ced_event *e, ced_err *err) {
   return e->cuda != nullptr ? ced::cuda_event_done(e, err) : 1;
+}
+
+int ced_event_elapsed(ced_event *from, ced_event *to, double *seconds, ced_err *err) {
+  if (from == nullptr || to == nullptr || seconds == nullptr)
+    return fail(err, CED_EINVAL, "event elapsed: %s is missing",
+                from == nullptr ? "from"
+                : to == nullptr ? "to"
+                                : "seconds");
+  if (from->cuda == nullptr || to->cuda == nullptr)
+    return fail(err, CED_EINVAL, "event elapsed: events of host streams have no time");
+  return ced::cuda_event_elapsed(from, to, seconds, err);
 }
 
 int ced_capture_begin(ced_stream *s, ced_err *err) {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "device/isa.h"
-#include "internal.h"
+#include "device/stream.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -149,20 +149,15 @@ Multiply best_multiply(bool bf16, double *flops) {
   return multiply_plain;
 }
 
-int check_host(const char *call, const ced_stream *s, const void *out, ced_err *err) {
-  if (out == nullptr) return fail(err, CED_EINVAL, "%s: out is missing", call);
-  if (kind_of(s) == CED_CUDA) return fail(err, CED_EINVAL, "%s: a device stream has no such probe", call);
-  return CED_OK;
-}
-
 }  // namespace
 }  // namespace ced
 
 extern "C" {
 
 int ced_probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t *sum, ced_err *err) {
-  CED_TRY(ced::check_host("probe_read", s, sum, err));
   if (bytes > 0 && addr == 0) return ced::fail(err, CED_EINVAL, "probe_read: addr is missing");
+  if (s->kind == CED_CUDA) return ced::cuda_probe_read(s, addr, bytes, sum, err);
+  if (sum == nullptr) return ced::fail(err, CED_EINVAL, "probe_read: sum is missing");
   const ced::Read read = ced::best_read();
   std::atomic<uint64_t> total{0};
   ced::parallel_for(s, static_cast<int64_t>(bytes), ced::kReadPiece, [&](int64_t begin, int64_t end, int) {
@@ -173,7 +168,8 @@ int ced_probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t *sum, 
 }
 
 int ced_probe_multiply(ced_stream *s, int bf16, uint32_t calls, double *flops, ced_err *err) {
-  CED_TRY(ced::check_host("probe_multiply", s, flops, err));
+  if (flops == nullptr) return ced::fail(err, CED_EINVAL, "probe_multiply: flops is missing");
+  if (s->kind == CED_CUDA) return ced::cuda_probe_multiply(s, bf16 != 0, calls, flops, err);
   double each = 0;
   const ced::Multiply multiply = ced::best_multiply(bf16 != 0, &each);
   std::atomic<uint64_t> total{0};

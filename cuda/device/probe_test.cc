@@ -48,6 +48,6 @@ TEST("probe: multiply-adds are counted per call, and misuse is refused") {
   CHECK_EQ(ced_probe_read(s, 0, 8, &sum, &err), CED_EINVAL);
   CHECK_EQ(std::string(err.what), "probe_read: addr is missing");
   CHECK_EQ(ced_probe_multiply(s, 0, 1, nullptr, &err), CED_EINVAL);
-  CHECK_EQ(std::string(err.what), "probe_multiply: out is missing");
+  CHECK_EQ(std::string(err.what), "probe_multiply: flops is missing");
   ced_stream_close(s);
 }

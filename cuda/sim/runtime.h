@@ -69,6 +69,7 @@ enum cudaStreamCaptureStatus {
 };
 enum : unsigned {
   cudaStreamNonBlocking = 1,
+  cudaEventDefault = 0,
   cudaEventDisableTiming = 2,
   cudaHostAllocPortable = 1,
   cudaHostAllocMapped = 2,

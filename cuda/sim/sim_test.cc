@@ -160,6 +160,52 @@ bool mistake(Mistake m) {
 
 __global__ void add_kernel(uint64_t x, int by) { at<int>(x)[threadIdx.x] += by; }
 
+TEST("sim: timed events tell how long what lies between them took; others, and unfinished ones, do not") {
+  Device d;
+  ced_event *from = nullptr, *to = nullptr, *plain = nullptr;
+  REQUIRE_EQ(ced_event_open_timed(d.s, &from, &d.err), CED_OK);
+  REQUIRE_EQ(ced_event_open_timed(d.s, &to, &d.err), CED_OK);
+  REQUIRE_EQ(ced_event_open(d.s, &plain, &d.err), CED_OK);
+  const uint64_t x = d.put(std::vector<int>(64, 0));
+  double seconds = -1;
+  CHECK_EQ(ced_event_elapsed(from, to, &seconds, &d.err), CED_EDEVICE);  // never recorded
+  ced_event_record(d.s, from, &d.err);
+  launch(d.s, &d.err, "add", {1, 64}, add_kernel, x, 1);
+  ced_event_record(d.s, to, &d.err), ced_event_record(d.s, plain, &d.err);
+  CHECK_EQ(ced_event_elapsed(from, to, &seconds, &d.err), CED_EDEVICE);
+  REQUIRE_EQ(ced_stream_sync(d.s, &d.err), CED_OK);
+  CHECK_EQ(ced_event_elapsed(from, to, &seconds, &d.err), CED_OK);
+  CHECK(seconds > 0);
+  CHECK_EQ(ced_event_elapsed(from, plain, &seconds, &d.err), CED_EDEVICE);
+  CHECK_EQ(ced_event_elapsed(from, to, nullptr, &d.err), CED_EINVAL);
+  ced_event_close(from), ced_event_close(to), ced_event_close(plain);
+  ced_free(d.s, x);
+  ced_stream_close(d.s);
+}
+
+TEST("sim: the probes of a device read every byte and count their products") {
+  Device d;
+  std::vector<uint32_t> words((1 << 16) + 12);
+  uint32_t want = 0;
+  for (size_t i = 0; i < words.size(); i++) want += words[i] = static_cast<uint32_t>(i * 2654435761u);
+  const uint64_t x = d.put(words);
+  uint64_t sum = 0;
+  CHECK_EQ(ced_probe_read(d.s, x, words.size() * 4, &sum, &d.err), CED_OK);
+  CHECK_EQ(sum, want);
+  CHECK_EQ(ced_probe_read(d.s, x, words.size() * 4, nullptr, &d.err), CED_OK);
+  CHECK_EQ(ced_probe_read(d.s, x + 4, 16, &sum, &d.err), CED_EINVAL);
+  for (int bf16 : {0, 1}) {
+    double one = 0, three = 0;
+    CHECK_EQ(ced_probe_multiply(d.s, bf16, 1, &one, &d.err), CED_OK);
+    CHECK_EQ(ced_probe_multiply(d.s, bf16, 3, &three, &d.err), CED_OK);
+    CHECK(one > 0);
+    CHECK_EQ(three, 3 * one);
+  }
+  CHECK_EQ(ced_stream_sync(d.s, &d.err), CED_OK);
+  ced_free(d.s, x);
+  ced_stream_close(d.s);
+}
+
 // Two streams, the second must wait for the first.
 bool two_streams(Fault fault) {
   Device a, b;

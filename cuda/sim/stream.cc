@@ -2,6 +2,7 @@
 // from the seed, so that only events and synchronisation order anything. A captured graph holds the bytes of its
 // kernels' arguments.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -43,6 +44,8 @@ struct Stream {
 };
 struct Event {
   uint64_t recorded = 0, done = 0;
+  bool timed = false;
+  std::chrono::steady_clock::time_point at;  // of the host, when it was reached
   CapturePtr capture;
   std::vector<size_t> nodes;
 };
@@ -439,8 +442,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *statu
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
   *e = new Event;
+  (*e)->timed = (flags & cudaEventDisableTiming) == 0;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
@@ -457,7 +461,10 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   }
   e->capture = nullptr;
   const uint64_t v = ++e->recorded;
-  return result(add(s, [=] { e->done = std::max(e->done, v); }));
+  return result(add(s, [=] {
+    e->done = std::max(e->done, v);
+    if (e->timed) e->at = std::chrono::steady_clock::now();
+  }));
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   const Lock lock(mutex);
@@ -472,9 +479,14 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   if (e->done < e->recorded) step(nullptr);
   return e->done < e->recorded ? cudaErrorNotReady : result(cudaSuccess);
 }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
-  *ms = 0;
-  return cudaSuccess;
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
+  const Lock lock(mutex);
+  for (cudaEvent_t e : {begin, end}) {
+    if (!e->timed || e->recorded == 0) return result(cudaErrorInvalidResourceHandle);
+    if (e->done < e->recorded) return cudaErrorNotReady;
+  }
+  *ms = std::chrono::duration<float, std::milli>(end->at - begin->at).count();
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {

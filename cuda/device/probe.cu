@@ -1,12 +1,13 @@
-#include "bench/probe.h"
 #include "device/gpu.h"
+#include "device/probe.h"
 
-namespace ced::bench {
+namespace ced {
 namespace {
 
 constexpr int kThreads = 256, kLoads = 4, kBlocks = 8;  // blocks a processor
 constexpr int kSums = 8;                                // products under way in a warp
-constexpr int kMatrixBlocks = 2;
+constexpr uint32_t kF32Sums = 16;                       // of a thread
+constexpr int kProductBlocks = 2;
 constexpr int kColumns = 128, kTile = kColumns * 128;  // bytes
 
 __device__ uint32_t sum_of(const uint4 &v) { return v.x + v.y + v.z + v.w; }
@@ -97,13 +98,27 @@ __global__ void __launch_bounds__(kThreads) group_kernel(uint32_t rounds, uint64
   at<float>(out)[blockIdx.x * kThreads + threadIdx.x] = sum;
 }
 
-unsigned matrix_blocks(const ced_stream *s) {
-  return static_cast<unsigned>(cuda_of(s).processors * kMatrixBlocks);
+__global__ void __launch_bounds__(kThreads) f32_kernel(uint32_t rounds, uint64_t out) {
+  const float a = static_cast<float>(small_integer(threadIdx.x));
+  float b[kF32Sums], d[kF32Sums] = {};
+  for (uint32_t i = 0; i < kF32Sums; i++)
+    b[i] = static_cast<float>(small_integer(5000 + threadIdx.x * kF32Sums + i));
+  for (uint32_t r = 0; r < rounds; r++) {
+    CED_UNROLL
+    for (uint32_t i = 0; i < kF32Sums; i++) d[i] = fmaf(a, b[i], d[i]);
+  }
+  float sum = 0;
+  for (float x : d) sum += x;
+  at<float>(out)[blockIdx.x * kThreads + threadIdx.x] = sum;
+}
+
+unsigned product_blocks(const ced_stream *s) {
+  return static_cast<unsigned>(cuda_of(s).processors * kProductBlocks);
 }
 
 }  // namespace
 
-int probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t sum, ced_err *err) {
+int device_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t sum, ced_err *err) {
   const auto blocks = static_cast<unsigned>(cuda_of(s).processors * kBlocks);
   return launch(s, err, "probe_read", {blocks, kThreads}, read_kernel, addr, bytes / 16, sum);
 }
@@ -111,19 +126,61 @@ int probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t sum, ced_e
 bool has_groups(const ced_stream *s) { return cuda_of(s).capability == 90; }
 bool uses_groups(const ced_stream *s) { return cuda_of(s).wgmma; }
 
-uint64_t matrix_threads(const ced_stream *s) { return uint64_t{matrix_blocks(s)} * kThreads; }
+uint64_t product_threads(const ced_stream *s) { return uint64_t{product_blocks(s)} * kThreads; }
 
-int probe_matrix(ced_stream *s, Matrix kind, uint32_t rounds, uint64_t out, double *ops, ced_err *err) {
+int device_products(ced_stream *s, Product kind, uint32_t rounds, uint64_t out, double *ops, ced_err *err) {
   const struct {
     void (*kernel)(uint32_t, uint64_t);
     double rows, columns, k, threads;  // of an instruction
     size_t shared_bytes;
   } forms[] = {{bf16_kernel, 16, 8, 16, 32, 0},
                {group_kernel, 64, kColumns, 16, 128, kTile},
-               {int8_kernel, 16, 8, 32, 32, 0}};
+               {int8_kernel, 16, 8, 32, 32, 0},
+               {f32_kernel, 1, 1, 1, 1.0 * kSums / kF32Sums, 0}};
   const auto &f = forms[static_cast<int>(kind)];
-  *ops = 2 * f.rows * f.columns * f.k * kSums * rounds * static_cast<double>(matrix_threads(s)) / f.threads;
-  return launch(s, err, "probe_matrix", {matrix_blocks(s), kThreads, f.shared_bytes}, f.kernel, rounds, out);
+  *ops = 2 * f.rows * f.columns * f.k * kSums * rounds * static_cast<double>(product_threads(s)) / f.threads;
+  return launch(s, err, "probe_multiply", {product_blocks(s), kThreads, f.shared_bytes}, f.kernel, rounds,
+                out);
 }
 
-}  // namespace ced::bench
+namespace {
+
+// Rounds of a call: a fraction of a millisecond.
+uint32_t rounds_of(Product kind) {
+#ifdef CED_SIM
+  static_cast<void>(kind);
+  return 1;
+#else
+  switch (kind) {
+    case Product::kBf16Group:
+      return 256;
+    case Product::kF32:
+      return 8192;
+    default:
+      return 2048;
+  }
+#endif
+}
+
+}  // namespace
+
+int cuda_probe_read(ced_stream *s, uint64_t addr, uint64_t bytes, uint64_t *sum, ced_err *err) {
+  if (addr % 16 != 0 || bytes % 16 != 0)
+    return fail(err, CED_EINVAL, "probe_read: addr = 0x%llx or bytes = %llu is not a multiple of 16",
+                static_cast<unsigned long long>(addr), static_cast<unsigned long long>(bytes));
+  const auto total = reinterpret_cast<uint64_t>(cuda_of(s).scratch);
+  if (sum != nullptr) CED_TRY(cuda_fill(s, total, 0, 4, err));
+  CED_TRY(device_read(s, addr, bytes, total, err));
+  if (sum == nullptr) return CED_OK;
+  *sum = 0;
+  return cuda_download(s, sum, total, 4, err);
+}
+
+int cuda_probe_multiply(ced_stream *s, bool bf16, uint32_t calls, double *flops, ced_err *err) {
+  static_assert(kProductThreads * sizeof(float) <= CudaStream::kScratch, "a number a thread");
+  const Product kind = !bf16 ? Product::kF32 : uses_groups(s) ? Product::kBf16Group : Product::kBf16;
+  return device_products(s, kind, calls * rounds_of(kind), reinterpret_cast<uint64_t>(cuda_of(s).scratch),
+                         flops, err);
+}
+
+}  // namespace ced

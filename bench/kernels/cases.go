@@ -194,7 +194,7 @@ func border(r *rig, rows int) (call, bool) {
 	}
 	return call{
 		kernel: "mhc_border", rows: rows, activations: rows * (4*n + 5) * d,
-		work: work(plan.Shape{Kernel: plan.Mix, Weights: plan.F32, N: n, K: d}, rows, 0, 0),
+		work: work(plan.Shape{Kernel: plan.Border, Weights: plan.F32, N: n, K: d}, rows, 0, 0),
 		run: func() error {
 			a.Fn = r.weights(4 * outputs * n * d)
 			return r.s.MHCBorder(&a)

@@ -88,13 +88,13 @@ func (b *bench) allocate(shapes []*span, streamed float64) error {
 			least = max(least, 2*32*x.K*x.Groups*bytes32[x.Weights]/32)
 		case plan.Experts, plan.Shared:
 			least = max(least, 3*x.N*x.K)
-		case plan.Mix:
+		case plan.Mix, plan.Border:
 			least = max(least, (2+x.N)*x.N*x.N*x.K*4)
 		case plan.Sample:
 			out = 0
 		}
 		switch x.Kernel {
-		case plan.Index, plan.Attend, plan.Rotate, plan.Mix, plan.Collapse, plan.Expand:
+		case plan.Index, plan.Attend, plan.Rotate, plan.Mix, plan.Collapse, plan.Expand, plan.Border:
 			in = x.N * x.K
 		}
 		perRow = max(perRow, in, min(out, b.limits.weights))

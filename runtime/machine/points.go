@@ -152,6 +152,8 @@ func (b *bench) elementwise(x *span, n int, rows ced.Addr) (func() error, error)
 		}
 		a.Comb = a.Post
 		return func() error { return s.MHCExpand(&a) }, nil
+	case plan.Border:
+		return b.border(x, n, rows)
 	case plan.Rotate:
 		a := ced.RoPEArgs{Rows: rows, X: b.in, MaxRows: most, Heads: uint32(x.N), Dim: uint32(x.K), RoPEDim: uint32(x.Groups)}
 		freqs, err := upload(b, c.RopeFreqs(false))
@@ -180,6 +182,32 @@ func (b *bench) elementwise(x *span, n int, rows ced.Addr) (func() error, error)
 	}
 	a.Scales = a.Codes + ced.Addr((n*x.K+63)&^63)
 	return func() error { return s.NormQuant(&a) }, nil
+}
+
+// border prepares what lies between two sub-layers.
+func (b *bench) border(x *span, n int, rows ced.Addr) (func() error, error) {
+	a := ced.MHCBorderArgs{
+		Rows: rows, Y: b.in, Pre: b.in, Base: b.in, Scale: b.in, Weight: b.in, WeightFormat: ced.BF16, MaxRows: uint32(n), Dim: uint32(x.K),
+		Streams: uint32(x.N), Iters: uint32(x.Groups), NormEps: 1e-20, HcEps: b.c.HCEps,
+	}
+	for _, out := range []struct {
+		at    *ced.Addr
+		bytes int // of a row
+	}{{&a.H, 2 * x.N * x.K}, {&a.Post, 4 * x.N}, {&a.Comb, 4 * x.N * x.N}, {&a.Next, 4 * x.N}, {&a.X, 2 * x.K}, {&a.Codes, x.K}, {&a.Scales, x.K / 32}} {
+		var err error
+		if *out.at, err = b.filled(n*out.bytes, pattern); err != nil {
+			return nil, err
+		}
+	}
+	if x.Activations != plan.FP8 {
+		a.Codes, a.Scales = 0, 0
+	}
+	return func() error {
+		if x.Weights != plan.None {
+			a.Fn = b.weights((2 + x.N) * x.N * x.N * x.K * 4)
+		}
+		return b.s.MHCBorder(&a)
+	}, nil
 }
 
 // deep prepares a shallow and a deep call of n rows of the indexer or of attention.

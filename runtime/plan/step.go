@@ -16,6 +16,7 @@ const (
 	Mix                    // mhc_mix: N streams of K channels, Groups iterations
 	Collapse               // mhc_collapse
 	Expand                 // mhc_expand
+	Border                 // mhc_border: the same three and the norm; without Weights, no new mixes; Activations FP8: quantised
 	Norm                   // norm_quant of K channels
 	Rotate                 // rope: N heads of K channels, Groups of them rotary
 	Route                  // route: N experts, Groups chosen
@@ -27,8 +28,8 @@ const (
 )
 
 var kernelNames = [...]string{
-	"dense_gemm", "expert_gemm", "expert_gemm (shared)", "mhc_mix", "mhc_collapse", "mhc_expand", "norm_quant", "rope",
-	"route", "csa2_index", "csa2_attend", "data movement", "sample", "host",
+	"dense_gemm", "expert_gemm", "expert_gemm (shared)", "mhc_mix", "mhc_collapse", "mhc_expand", "mhc_border", "norm_quant",
+	"rope", "route", "csa2_index", "csa2_attend", "data movement", "sample", "host",
 }
 
 func (k Kernel) String() string { return kernelNames[k] }
@@ -67,7 +68,7 @@ func (f Format) bytes(n float64) float64 {
 type Shape struct {
 	Kernel       Kernel
 	Weights      Format
-	Activations  Format // of Product: FP8 or BF16
+	Activations  Format // of Product and Border: FP8 or BF16
 	N, K, Groups int
 }
 
@@ -91,7 +92,7 @@ func (c *Call) Bytes() float64 {
 		return c.Weights.bytes(3 * n * k * c.Depth)
 	case Shared:
 		return c.Weights.bytes(3 * n * k)
-	case Mix:
+	case Mix, Border:
 		return c.Weights.bytes((2 + n) * n * n * k)
 	}
 	return 0
@@ -108,7 +109,10 @@ func (c *Call) FLOPs() float64 {
 		return 6 * c.Rows * n * k * g
 	case Shared:
 		return 6 * c.Rows * n * k
-	case Mix:
+	case Mix, Border:
+		if c.Weights == None {
+			return 0
+		}
 		return 2 * c.Rows * (2 + n) * n * n * k
 	case Index:
 		return 2 * c.Rows * c.Depth * n * (k + 1) // heads are summed by their weights
@@ -201,18 +205,34 @@ func (w *walker) step(all float64, of func(layer int) rows, outputs float64) {
 		return
 	}
 	w.part = PartHead
-	w.call(Collapse, None, outputs, c.HCMult, c.HiddenSize, 0)
-	w.norm(outputs, c.HiddenSize)
+	w.border(outputs, false, false)
 	w.move(outputs, c.HiddenSize)
 	w.product(BF16, BF16, outputs, c.VocabSize, c.HiddenSize, 1)
 }
 
-// layer follows model.pass.layer, kernel by kernel; an mhc_border counts as the kernels that it replaces.
+// border visits what lies between two sub-layers. That it adds no output to the streams at the start and behind an Engram is
+// not told apart.
+func (w *walker) border(rows float64, quantised, mixed bool) {
+	s := Shape{Kernel: Border, Activations: BF16, N: w.c.HCMult, K: w.c.HiddenSize}
+	if quantised {
+		s.Activations = FP8
+	}
+	if mixed {
+		s.Weights, s.Groups = F32, w.c.HCSinkhornIters
+	}
+	w.emit(s, rows, 0, 0, 1)
+}
+
+// layer follows model.pass.layer, kernel by kernel.
 func (w *walker) layer(l *config.Layer, r rows) {
 	c, d := w.c, w.c.HiddenSize
 	w.part = PartScheduler
 	w.call(Layer, None, 1, 0, 0, 0)
 	if l.Engram >= 0 {
+		if w.at > 0 {
+			w.part = PartMixing
+			w.call(Expand, None, r.enter, c.HCMult, d, 0)
+		}
 		w.part = PartEngram
 		wide := c.Engram.Columns() * c.Engram.HeadDim
 		w.emit(Shape{Kernel: Move, K: wide}, r.enter, 0, r.enter*float64(wide+wide/32), 1)
@@ -221,18 +241,18 @@ func (w *walker) layer(l *config.Layer, r rows) {
 		w.move(r.enter, 2*c.HCMult*d)
 	}
 	w.part = PartMixing
-	w.call(Collapse, None, r.enter, c.HCMult, d, 0)
-	w.norm(r.enter, d)
+	quantised, mixed := r.window == r.enter, r.query == r.enter
+	w.border(r.enter, quantised, mixed)
 	if l.OwnsKV {
 		w.part = PartCompressor
 		w.compress(l, r.enter)
 	}
 	w.part = PartProjections
 	if r.window > 0 {
-		if r.window != r.enter {
+		if !quantised {
 			w.move(r.window, d)
+			w.norm(r.window, d)
 		}
-		w.norm(r.window, d)
 		w.product(FP8, FP8, r.window, c.HeadDim, d, 1)
 		w.move(r.window, c.HeadDim)
 		w.move(r.window, c.HeadDim)
@@ -243,14 +263,13 @@ func (w *walker) layer(l *config.Layer, r rows) {
 	if r.query != r.enter {
 		w.move(r.query, (c.HCMult+1)*d)
 	}
-	w.part = PartMixing
-	w.call(Mix, F32, r.query, c.HCMult, d, c.HCSinkhornIters)
+	if !mixed {
+		w.part = PartMixing
+		w.call(Mix, F32, r.query, c.HCMult, d, c.HCSinkhornIters)
+	}
 	w.attention(l, r)
 	w.part = PartMixing
-	w.call(Expand, None, r.query, c.HCMult, d, 0)
-	w.call(Mix, F32, r.query, c.HCMult, d, c.HCSinkhornIters)
-	w.call(Collapse, None, r.query, c.HCMult, d, 0)
-	w.norm(r.query, d)
+	w.border(r.query, true, true)
 	w.part = PartRouter
 	w.product(BF16, BF16, r.query, c.Experts, d, 1)
 	w.call(Route, None, r.query, c.Experts, 0, c.ExpertsPerToken)
@@ -260,8 +279,6 @@ func (w *walker) layer(l *config.Layer, r rows) {
 		w.part = PartShared
 		w.call(Shared, FP8, r.query, c.MoEIntermediate, d, 0)
 	}
-	w.part = PartMixing
-	w.call(Expand, None, r.query, c.HCMult, d, 0)
 }
 
 // compress makes the global rows of groups; with fewer rows than a group has, only some steps close one.

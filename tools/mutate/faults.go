@@ -30,6 +30,7 @@ const (
 	windowPack = "cuda/kernel/window_pack/window_pack_ref.cc"
 	attention  = "runtime/model/attention.go"
 	forward    = "runtime/model/forward.go"
+	mhc        = "runtime/model/mhc.go"
 	moe        = "runtime/model/moe.go"
 	plan       = "runtime/model/plan.go"
 )
@@ -73,6 +74,9 @@ var faults = []fault{
 		{expandRef, "comb[j * n + k] * old[j]", "comb[k * n + j] * old[j]"},
 		{expandCPU, "old[0] * comb[k]", "old[0] * comb[k * n]"},
 		{expandCPU, "old[j] * comb[j * n + k]", "old[j] * comb[k * n + j]"},
+	}, conform("base")},
+	{"a border that leaves out the sub-layer before", []edit{
+		{mhc, "a.Y = p.ws.y", "a.Y = 0"},
 	}, conform("base")},
 	{"19 instead of 20 Sinkhorn steps", []edit{
 		{mixRef, "for (uint32_t step = 1; step < a.iters; step++)", "for (uint32_t step = 2; step < a.iters; step++)"},

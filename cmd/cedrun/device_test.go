@@ -204,7 +204,7 @@ func TestPlanTakesTheDeviceThatThereIs(t *testing.T) {
 		t.Errorf("status %d, %q, %s", r.status, r.err, r.out)
 	}
 	r = simulated(t, []string{fmt.Sprintf("CED_SIM_MEMORY=%d", 100<<10)}, "plan", "-m", testdata+"release", "--backend", "cuda", "--gpu", "h100", "--host-memory", "1TiB")
-	if r.status != 0 || !strings.Contains(r.out, "107 GB   free") {
+	if r.status != 0 || !strings.Contains(r.out, "107 GB   free") || !strings.Contains(r.out, "captured steps") {
 		t.Errorf("status %d, %s%s", r.status, r.out, r.err)
 	}
 }

@@ -113,8 +113,12 @@ func warmFlags() []cli.Flag {
 func engineFlags() []cli.Flag {
 	return flags(warmFlags(), computeFlags(), []cli.Flag{
 		boolFlag(groupCompute, "no-self-test", "start without trying every kernel, and a small model's known prompt, first (some milliseconds)"),
-		boolFlag(groupCompute, "no-graphs", "enqueue decode steps on a GPU kernel by kernel instead of replaying captured ones: the same results, slower"),
+		noGraphsFlag(),
 	})
+}
+
+func noGraphsFlag() cli.Flag {
+	return boolFlag(groupCompute, "no-graphs", "enqueue decode steps on a GPU kernel by kernel instead of replaying captured ones: the same results, slower")
 }
 
 // prefillFlag has the default mode, or, if it depends, a text that says so.

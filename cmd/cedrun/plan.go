@@ -42,6 +42,7 @@ func planCommand(con *console) *cli.Command {
 				withDefault(stringFlag(groupCompute, "gpu", "", "plan for a GPU of `NAME`, as in h200, a100 or rtx-4090; an unknown one lists them. With --gpu-memory any name, or a compute capability as in 9.0: no speed is predicted then"), "the CPU, or the device with --backend cuda"),
 				withDefault(stringFlag(groupCompute, "gpu-memory", "", "of which this `SIZE` is free"), "nearly all, or what is free now"),
 				prefillFlag(model.Replay.String(), "replay"),
+				noGraphsFlag(),
 			}, computeFlags(), outputFlags("print one JSON object: model, setup, memory, device, gpu, kernels, disk, prefill, decode")),
 		Action: con.action(0, con.plan),
 	}
@@ -113,7 +114,7 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 	if w.config, err = readConfig(w.source); err != nil {
 		return nil, err
 	}
-	w.wish = plan.Setup{Context: c.Int("context"), Slots: c.Int("batch")}
+	w.wish = plan.Setup{Context: c.Int("context"), Slots: c.Int("batch"), NoGraphs: c.Bool("no-graphs")}
 	if w.wish.HostExperts, err = expertsByHost(c); err != nil {
 		return nil, err
 	}
@@ -258,9 +259,8 @@ func (r *planReport) print(out io.Writer) error {
 	p.line("In memory")
 	p.row("KV cache", m.Buffers.KV, "%d tokens", m.KVTokens)
 	p.row("windows", m.Buffers.Windows, "%d sequences", r.Batch)
-	if m.Buffers.Snapshots > 0 {
-		p.row("snapshots", m.Buffers.Snapshots, "at most")
-	}
+	p.row("kept windows", m.Buffers.Kept, "for a step that is run again")
+	p.row("snapshots", m.Buffers.Snapshots, "at most")
 	p.row("step buffers", m.Buffers.Step+m.Buffers.Program, "and the program itself")
 	p.row("dense weights", w.Dense, "mapped; every token reads them")
 	p.row("head", w.Head, "mapped; once per sampled token")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -58,6 +59,10 @@ func (con *console) readGPU(c *cli.Context, w *wish) (err error) {
 func (con *console) planOnGPU(c *cli.Context, w *wish) error {
 	weights := plan.CountWeights(w.config)
 	fail := func(err error) error {
+		var misfit *plan.FitError
+		if !errors.As(err, &misfit) {
+			return fmt.Errorf("%s with --context %d --batch %d: %w", w.source.Name(), w.setup.Context, w.setup.Slots, err)
+		}
 		return fmt.Errorf("%s with --context %d --batch %d %w", w.source.Name(), w.setup.Context, w.setup.Slots, err)
 	}
 	setup, d, err := w.wish.FillOn(w.config, weights, w.device, w.experts)
@@ -104,6 +109,7 @@ func (r *planReport) printDevice(p *lines) {
 	p.row("step buffers", d.Step+d.Streams, "and workspaces of kernels")
 	p.row("weights", d.Weights, "all but routed experts and Engram tables")
 	p.row("experts", d.Experts, "%.3g %% of %s", 100*d.ExpertShare, plan.GB(m.Weights.Experts))
+	p.row("captured steps", d.Graphs, "an estimate, for %d batch sizes", d.Captured)
 	p.row("reserve", d.Reserve, "for the driver")
 	p.row("memory", d.Device.Free, "free; the KV cache could grow to %d tokens, with fewest experts", d.KVFit)
 	p.line("In host memory")
@@ -112,6 +118,8 @@ func (r *planReport) printDevice(p *lines) {
 	} else {
 		p.row("experts", d.ExpertsHost, "page-locked: all, read over the bus where the GPU has them not")
 	}
+	p.row("rows", m.Buffers.Step, "of a step, for the CPU")
+	p.row("kept windows", m.Buffers.Kept, "page-locked, for a step that is run again")
 	p.row("snapshots", m.Buffers.Snapshots, "at most")
 	p.row("program", m.Buffers.Program, "")
 	p.row("table rows", m.Rows-m.Weights.Embedding, "mapped; Engram")

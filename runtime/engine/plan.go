@@ -41,6 +41,7 @@ func (f *Files) Fits(s Setup) bool {
 func (s Setup) sizes() plan.Setup {
 	return plan.Setup{
 		Context: s.Context, Slots: s.Slots, Chunk: s.Chunk, Outputs: s.Outputs, KVTokens: s.KVTokens, Snapshots: int64(s.Snapshots), HostExperts: s.HostExperts,
+		NoGraphs: s.NoGraphs,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/plan"
 )
 
 // Span is a run of consecutive tokens of one sequence in a step, starting at the sequence's position.
@@ -20,20 +21,6 @@ type Span struct {
 type rowCount struct {
 	addr ced.Addr
 	max  uint32
-}
-
-// bucket rounds rows up to a power of two or to one and a half of one, but not above most: so few that a device can keep
-// a captured step for each.
-func bucket(rows, most int) uint32 {
-	b := 1
-	for b < rows {
-		if b >= 2 && b+b/2 >= rows {
-			b += b / 2
-			break
-		}
-		b *= 2
-	}
-	return uint32(min(b, most))
 }
 
 // rowSet is a subset of a step's rows: of every span the rows from an offset on. Its address is that of its ced_rows,
@@ -136,7 +123,7 @@ func (s *step) add(m *Model, from, r *rowSet) error {
 		at += len(sp.Tokens) - skip
 	}
 	*(*ced.Rows)(b.head()) = head
-	r.addr, r.max = buf, bucket(r.count, m.opt.StepRows)
+	r.addr, r.max = buf, plan.Bucket(r.count, m.opt.StepRows)
 	return b.upload(m.s)
 }
 
@@ -159,7 +146,7 @@ func (p *pass) closing(l, ratio int) (n int, groups rowCount, err error) {
 		return 0, groups, nil
 	}
 	n, err = p.groups(p.Model, p.in, ratio, groups.addr)
-	groups.max = bucket(n, p.opt.StepRows)
+	groups.max = plan.Bucket(n, p.opt.StepRows)
 	return n, groups, err
 }
 
@@ -171,7 +158,7 @@ func (p *pass) wanted() (n int, rows rowCount, index ced.Addr, err error) {
 		return p.in.count, rows, p.ws.outputs + outputsHead, nil
 	}
 	n, index, err = p.outputs(p.Model, p.in, p.ws.outputs)
-	rows.max = bucket(n, p.opt.Outputs)
+	rows.max = plan.Bucket(n, p.opt.Outputs)
 	return n, rows, index, err
 }
 

@@ -8,6 +8,8 @@ import (
 
 	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
+	"cedrun/runtime/config"
+	"cedrun/runtime/plan"
 )
 
 // lapse is a step in which memory is short after so many calls of the stream.
@@ -161,5 +163,23 @@ func TestUndoIsNeeded(t *testing.T) {
 	}
 	if slices.Equal(logits(false, true), want) {
 		t.Error("without Undo: the same logits")
+	}
+}
+
+// What is planned for the copies of windows is what they take, but for rounding.
+func TestKeptWindowsArePlanned(t *testing.T) {
+	for _, mini := range []string{"calm", "base", "plain"} {
+		c, err := config.Load("../../testdata/mini/" + mini + "/config.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := openModel(t, "mini/"+mini, checkpoint.Options{}, Options{Slots: 3, Context: 128, StepRows: 8, DraftRows: c.Draft.BlockSize})
+		s, err := plan.Setup{Context: 128, Slots: 3}.Fill(m.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if planned := plan.CountBuffers(m.cfg, s, 1).Kept / 3; planned > int64(m.keptBytes()) || planned < int64(m.keptBytes()-64*len(m.windows(0))) {
+			t.Errorf("%s: %d bytes of a sequence are planned, %d are kept", mini, planned, m.keptBytes())
+		}
 	}
 }

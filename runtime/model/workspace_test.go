@@ -99,7 +99,7 @@ func TestMemoryGrowsByTheCacheRowsOfATokenAlone(t *testing.T) {
 func TestABucketHoldsItsRows(t *testing.T) {
 	var all []uint32
 	for n := range 600 {
-		b := bucket(n, 512)
+		b := plan.Bucket(n, 512)
 		if int(b) < min(n, 512) || n > 1 && 2*int(b) > 3*n {
 			t.Errorf("%d rows are in the bucket of %d", n, b)
 		}
@@ -110,7 +110,7 @@ func TestABucketHoldsItsRows(t *testing.T) {
 	if want := []uint32{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}; !slices.Equal(all, want) {
 		t.Errorf("buckets %v, want %v", all, want)
 	}
-	if got := bucket(9, 10); got != 10 {
+	if got := plan.Bucket(9, 10); got != 10 {
 		t.Errorf("9 of at most 10 rows are in the bucket of %d", got)
 	}
 }
@@ -139,7 +139,7 @@ func TestScratchDoesForFewerRows(t *testing.T) {
 				return [3]int{s.CSA2IndexWorkspace(&ix), s.CSA2AttendWorkspace(&at), s.ExpertGEMMWorkspace(&ex)}
 			}
 			most := need(uint32(m.opt.StepRows))
-			for rows := 1; rows < m.opt.StepRows; rows = int(bucket(rows+1, m.opt.StepRows)) {
+			for rows := 1; rows < m.opt.StepRows; rows = int(plan.Bucket(rows+1, m.opt.StepRows)) {
 				for i, n := range need(uint32(rows)) {
 					if n > most[i] {
 						t.Errorf("%s, %s: %s of %d rows needs %d bytes, of %d rows %d", kind, dir, []string{"csa2_index", "csa2_attend", "expert_gemm"}[i], rows, n, m.opt.StepRows, most[i])

@@ -24,19 +24,22 @@ type OnDevice struct {
 	Windows int64  `json:"windows"` // and open groups
 	Step    int64  `json:"step"`    // activations and kernel workspaces
 	Streams int64  `json:"streams"` // scratch of streams
-	Reserve int64  `json:"reserve"` // left to the driver, for graphs and what it rounds up
+	Graphs  int64  `json:"graphs"`  // Captured decode steps: an estimate
+	Reserve int64  `json:"reserve"` // left to the driver, for code and what it rounds up
 
 	Experts     int64   `json:"experts"` // routed experts in device memory
 	ExpertShare float64 `json:"expert_share"`
 	ExpertsHost int64   `json:"experts_host"` // in page-locked host memory: all, unless all are on the device
 	HostExperts bool    `json:"host_experts"` // the CPU computes ExpertsHost, which are those that the device lacks, mapped
+	HostRows    int64   `json:"host_rows"`    // host memory of the rows that the CPU then gets
+	Captured    int     `json:"captured"`     // batch sizes whose decode step is captured
 	KVTokens    int     `json:"kv_tokens"`
 	KVFit       int64   `json:"kv_tokens_fit"` // with as few experts on the device as there may be
 }
 
 // Fixed is all but experts.
 func (d *OnDevice) Fixed() int64 {
-	return d.Weights + d.KV + d.Windows + d.Step + d.Streams + d.Reserve
+	return d.Weights + d.KV + d.Windows + d.Step + d.Streams + d.Graphs + d.Reserve
 }
 
 // Need is what is allocated, and the reserve.
@@ -124,9 +127,12 @@ func (s Setup) FillOn(c *config.Config, w Weights, dev Device, experts int64) (S
 func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, experts int64) (*OnDevice, error) {
 	d := fixedOn(c, w, s, dev, workspace)
 	floor := s.expertFloor(c, w)
+	if s.HostExperts && experts > 0 && experts < w.Experts {
+		d.Captured, d.Graphs = 0, 0 // steps with experts of the CPU are not captured
+	}
 	room := dev.Free - d.Fixed()
 	if experts > 0 && experts < floor {
-		return d, fmt.Errorf("%d bytes for experts are too few: give at least %d bytes, for the %d that a token uses in each of %d layers",
+		return d, fmt.Errorf("--expert-memory %d is too little: give at least %d bytes, for the %d experts that a token uses in each of %d layers, or --expert-compute cpu, for which any size will do",
 			experts, floor, min(c.ExpertsPerToken, c.Experts), c.Layers)
 	}
 	if experts > 0 {
@@ -139,7 +145,8 @@ func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, 
 	}
 	if d.Experts < w.Experts {
 		if d.ExpertsHost = w.Experts; s.HostExperts {
-			d.ExpertsHost, d.HostExperts = w.Experts-d.Experts, true
+			d.ExpertsHost, d.HostExperts, d.HostRows, d.Graphs = w.Experts-d.Experts, true, hostRowBytes(c, s), 0
+			d.Captured = 0
 		}
 	}
 	if left := room - floor + d.KV; left > 0 {
@@ -155,8 +162,9 @@ func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, 
 func fixedOn(c *config.Config, w Weights, s Setup, dev Device, workspace int64) *OnDevice {
 	b := CountBuffers(c, s, 0)
 	tables := int64(c.Layers) * (int64(c.Experts)*48 + int64(s.rows()*c.ExpertsPerToken*4)) // of experts, and routers' choices
+	steps, graphs := captured(c, s)
 	return &OnDevice{
-		Device: dev, Weights: pieces(w.Always() + w.Embedding), KV: b.KV, Windows: b.Windows, Step: stepBytes(c, s) + workspace + tables,
+		Captured: steps, Graphs: graphs, Device: dev, Weights: pieces(w.Always() + w.Embedding), KV: b.KV, Windows: b.Windows, Step: stepBytes(c, s) + workspace + tables,
 		Streams: streamBytes, Reserve: reserve(dev.Total), KVTokens: s.KVTokens,
 	}
 }
@@ -164,8 +172,8 @@ func fixedOn(c *config.Config, w Weights, s Setup, dev Device, workspace int64) 
 // misfit says what takes the memory and which flag gives some back.
 func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, experts int64) error {
 	e := &FitError{Need: d.Need(), Have: d.Device.Free, Where: " on " + d.Device.Name}
-	e.What = fmt.Sprintf("%s of weights that every token reads, %s of experts, %s of KV cache and windows for %d tokens, %s of step buffers, %s in reserve",
-		GB(d.Weights), GB(d.Experts), GB(d.KV+d.Windows), s.KVTokens, GB(d.Step+d.Streams), GB(d.Reserve))
+	e.What = fmt.Sprintf("%s of weights that every token reads, %s of experts, %s of KV cache and windows for %d tokens, %s of step buffers, %s of captured steps, %s in reserve",
+		GB(d.Weights), GB(d.Experts), GB(d.KV+d.Windows), s.KVTokens, GB(d.Step+d.Streams), GB(d.Graphs), GB(d.Reserve))
 	floor := s.expertFloor(c, w)
 	fits := func(context, slots int, kvTokens int) bool {
 		smaller := s
@@ -193,6 +201,12 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 	}
 	if n := most(s.Slots-1, func(slots int) bool { return fits(s.Context, slots, kept) }); n > 0 {
 		remedies = append(remedies, fmt.Sprintf("have at most %d texts at a time", n))
+	}
+	if d.Graphs > 0 && d.Need()-d.Graphs <= d.Device.Free {
+		remedies = append(remedies, "use --no-graphs")
+	}
+	if floor > 0 && experts == 0 && d.Fixed()-d.Graphs <= d.Device.Free {
+		remedies = append(remedies, "use --expert-compute cpu")
 	}
 	if e.Remedy = strings.Join(remedies, ", or "); e.Remedy == "" {
 		e.Remedy = "take a device with more memory, or use --backend cpu"

@@ -64,19 +64,76 @@ func TestWhyAWishDoesNotFitOnADevice(t *testing.T) {
 		experts int64
 		want    string
 	}{
-		"context":    {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "lower --context to "},
-		"batch":      {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "have at most "},
-		"experts":    {Setup{}, 100e9, 120e9, "lower --expert-memory to "},
-		"cache":      {Setup{KVTokens: 1 << 28}, 100e9, 0, "lower --kv-device"},
-		"too little": {Setup{}, 8e9, 0, "take a device with more memory"},
+		"context":                    {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "lower --context to "},
+		"batch":                      {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "have at most "},
+		"experts":                    {Setup{}, 100e9, 120e9, "lower --expert-memory to "},
+		"cache":                      {Setup{KVTokens: 1 << 28}, 100e9, 0, "lower --kv-device"},
+		"too little":                 {Setup{}, 8e9, 0, "take a device with more memory"},
+		"no experts":                 {Setup{}, 15e9, 0, "use --expert-compute cpu"},
+		"no room for captured steps": {Setup{Context: 64, Slots: 2}, 0, 0, "use --no-graphs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev := h200.Device()
-			dev.Free = x.free
+			if dev.Free = x.free; x.free == 0 { // one byte too little
+				filled, d, err := x.setup.FillOn(c, w, h200.Device(), 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dev.Free = d.Fixed() + filled.expertFloor(c, w) - 1
+				x.setup = filled
+			}
 			if _, _, err := x.setup.FillOn(c, w, dev, x.experts); err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "on NVIDIA H200") {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// Captured decode steps have a place in the plan: one for each batch size that is captured, none where none is.
+func TestCapturedStepsAreInThePlan(t *testing.T) {
+	c, w := releasedWeights(t)
+	for name, x := range map[string]struct {
+		setup   Setup
+		free    int64
+		experts int64
+		steps   int
+	}{
+		"one text":                    {Setup{}, 140e9, 0, 1},
+		"64 texts":                    {Setup{Slots: 64}, 140e9, 0, 12}, // 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64
+		"65 texts":                    {Setup{Slots: 65}, 140e9, 0, 13},
+		"none by a flag":              {Setup{Slots: 64, NoGraphs: true}, 140e9, 0, 0},
+		"none with the CPU's experts": {Setup{HostExperts: true}, 140e9, 0, 0},
+		"the same, by a budget":       {Setup{HostExperts: true}, 400e9, 1, 0},
+		"all experts have room":       {Setup{HostExperts: true}, 400e9, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, d, err := x.setup.FillOn(c, w, Device{Name: "a GPU", Total: x.free, Free: x.free}, x.experts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if each := d.Graphs / int64(max(d.Captured, 1)); d.Captured != x.steps || (d.Graphs == 0) != (x.steps == 0) || d.Graphs > 0 && (each < 2<<20 || each > 32<<20) {
+				t.Errorf("%d steps, %d bytes, want %d", d.Captured, d.Graphs, x.steps)
+			}
+		})
+	}
+}
+
+// Windows that a step keeps, for when it is run again, are in memory of the host, on either back end.
+func TestKeptWindowsAreInThePlan(t *testing.T) {
+	c, w := releasedWeights(t)
+	for slots, want := range map[int]int64{1: 0, 8: 8 * windowBytes(c, false)} {
+		s, d, err := Setup{Slots: slots}.FillOn(c, w, Device{Name: "a GPU", Total: 400e9, Free: 400e9}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := HostOf(d, c, w, s, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		load := Load{Setup: s, Buffers: CountBuffers(c, s, 1), Device: d}
+		if m.Buffers.Kept != want || load.Need() != want+programBytes(c) || CountBuffers(c, s, 2).Kept != want {
+			t.Errorf("%d texts: %d kept, %d needed, want %d", slots, m.Buffers.Kept, load.Need(), want)
+		}
 	}
 }
 

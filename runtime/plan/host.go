@@ -10,7 +10,7 @@ import (
 // and rows of Engram tables as far as there is room.
 func HostOf(d *OnDevice, c *config.Config, w Weights, s Setup, have int64) (*Memory, error) {
 	m := &Memory{Have: have, Weights: w, ExpertsHeld: w.Experts, ExpertShare: 1, KVTokens: d.KVTokens, KVFit: d.KVFit}
-	m.Buffers = Buffers{Snapshots: s.Snapshots, Program: programBytes(c)}
+	m.Buffers = Buffers{Kept: keptBytes(c, s), Snapshots: s.Snapshots, Step: d.HostRows, Program: programBytes(c)}
 	need := m.Buffers.Total() + d.Locked()
 	if d.Device.Unified {
 		need += d.Need()
@@ -23,7 +23,7 @@ func HostOf(d *OnDevice, c *config.Config, w Weights, s Setup, have int64) (*Mem
 		e := &FitError{Need: need, Have: have, Where: " on the host", Remedy: "lower --kv-host"}
 		e.What = fmt.Sprintf("%s of experts, page-locked, of which %s fit on %s, %s of snapshots", GB(d.Locked()), GB(d.Experts), d.Device.Name, GB(s.Snapshots))
 		if d.Locked() > 0 && need-s.Snapshots > have {
-			e.Remedy = "take a GPU or a host with more memory, or --backend cpu, which reads experts from disk"
+			e.Remedy = "take a GPU or a host with more memory, or --expert-compute cpu, which locks none, or --backend cpu, which reads experts from disk"
 		}
 		return nil, e
 	}
@@ -35,4 +35,10 @@ func HostOf(d *OnDevice, c *config.Config, w Weights, s Setup, have int64) (*Mem
 	}
 	m.Rows = w.Embedding + min(have-need, w.Engram)
 	return m, nil
+}
+
+// hostRowBytes are a step's rows for the CPU's experts, the sum of these, and what the CPU needs to compute them.
+func hostRowBytes(c *config.Config, s Setup) int64 {
+	d := c.HiddenSize
+	return int64(s.rows()*(d+d/32+8*c.ExpertsPerToken+4*d)) + expertWorkspace(c, s.rows())
 }

@@ -43,19 +43,21 @@ func (w Weights) OnDemand() int64 { return w.Experts + w.Embedding + w.Engram }
 type Buffers struct {
 	KV        int64 `json:"kv"`        // pages of global KV and their tables
 	Windows   int64 `json:"windows"`   // rings of window rows and rows of open groups; what snapshots take from the streams
+	Kept      int64 `json:"kept"`      // copies of windows, for a step that is run again; of a device in page-locked host memory
 	Snapshots int64 `json:"snapshots"` // at most: what sequences kept beside their pages
 	Step      int64 `json:"step"`      // activations and kernel workspaces of a step
 	Program   int64 `json:"program"`   // the process itself: tensor index, expert tables, runtime
 }
 
 // Total is the sum of the buffers.
-func (b Buffers) Total() int64 { return b.KV + b.Windows + b.Snapshots + b.Step + b.Program }
+func (b Buffers) Total() int64 { return b.KV + b.Windows + b.Kept + b.Snapshots + b.Step + b.Program }
 
 // CountBuffers sizes what a filled setup allocates. threads counts CPU workers.
 func CountBuffers(c *config.Config, s Setup, threads int) Buffers {
 	return Buffers{
 		KV:        pageBytes(c)*int64(kv.PagesFor(s.KVTokens)) + int64(4*s.Slots*kv.PagesFor(s.Context)),
 		Windows:   int64(s.Slots) * windowBytes(c, s.Snapshots > 0),
+		Kept:      keptBytes(c, s),
 		Snapshots: s.Snapshots,
 		Step:      stepBytes(c, s) + WorkspaceBytes(c, s, threads),
 		Program:   programBytes(c),
@@ -92,6 +94,14 @@ func windowBytes(c *config.Config, tails bool) int64 {
 		n += c.Window * (c.HCMult*c.HiddenSize*2 + c.HCMult*4 + c.IndexTopK*4 + c.CandidateTopKBlocks*4)
 	}
 	return int64(n)
+}
+
+// keptBytes is what a step of several sequences keeps of them (model.Keep).
+func keptBytes(c *config.Config, s Setup) int64 {
+	if s.Slots == 1 {
+		return 0 // whose step fails alone
+	}
+	return int64(s.Slots) * windowBytes(c, false)
 }
 
 // stepBytes sums the step buffers, in the order of the forward pass.
@@ -141,9 +151,13 @@ func WorkspaceBytes(c *config.Config, s Setup, threads int) int64 {
 	index := tile*(query+best) + scores*2
 	tiled := (c.Heads + 7) / 8 * 8
 	attend := threads * (attendBlock*(c.HeadDim+16) + tiled*(2*c.HeadDim+attendBlock+3)) * 4
+	return int64(index+attend) + expertWorkspace(c, rows)
+}
+
+// expertWorkspace is that of the CPU's expert_gemm.
+func expertWorkspace(c *config.Config, rows int) int64 {
 	assignments := rows * (c.ExpertsPerToken + 1)
-	expert := assignments*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + rows*c.ExpertsPerToken*4 + (2*c.Experts+1)*4
-	return int64(index + attend + expert)
+	return int64(assignments*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + rows*c.ExpertsPerToken*4 + (2*c.Experts+1)*4)
 }
 
 // programBytes is what the process takes beside its buffers: measured, 32 MB and some hundred bytes per tensor.
@@ -170,7 +184,7 @@ func (l Load) Need() int64 {
 	if d == nil {
 		return l.Read + l.Buffers.Total()
 	}
-	n := l.Read + l.Buffers.Snapshots + l.Buffers.Program + d.Locked()
+	n := l.Read + l.Buffers.Kept + l.Buffers.Snapshots + l.Buffers.Program + d.Locked() + d.HostRows
 	if d.Device.Unified {
 		n += d.Need()
 	}
@@ -183,7 +197,7 @@ func (l Load) Check() error {
 		return nil
 	}
 	if d := l.Device; d != nil && d.Locked() > 0 {
-		return fmt.Errorf("%s of the experts' %s fit on %s, so all must be in page-locked memory of the host, which has %s free: take a device or a host with more memory, or --backend cpu, which reads experts from disk",
+		return fmt.Errorf("%s of the experts' %s fit on %s, so all must be in page-locked memory of the host, which has %s free: take a device or a host with more memory, or --expert-compute cpu, which locks none, or --backend cpu, which reads experts from disk",
 			GB(d.Experts), GB(d.ExpertsHost), d.Device.Name, GB(l.Available))
 	}
 	if l.Device != nil {

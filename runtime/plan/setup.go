@@ -17,6 +17,8 @@ type Setup struct {
 	Snapshots int64 // most bytes of snapshots; 0 = none are taken
 	// HostExperts lets the CPU compute the experts that a device has no room for.
 	HostExperts bool
+	// NoGraphs lets a device run decode steps uncaptured.
+	NoGraphs bool
 }
 
 // DiskChunk is Setup.Chunk for models whose experts do not fit into memory: each chunk of a prompt reads nearly all that

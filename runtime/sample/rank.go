@@ -106,8 +106,11 @@ func (w *workspace) first(n int, top float32) []uint64 {
 func (w *workspace) nucleusEnd(p float64, top float32, scale float64) []uint64 {
 	largest := float64(top)
 	w.bins.reset()
-	for _, l := range w.logits {
-		w.bins.at(binOf(top, l)).mass += weight(l, largest, scale)
+	for part := range slices.Chunk(w.logits, stride) {
+		weigh(w.weights[:], part, largest, scale)
+		for i, l := range part {
+			w.bins.at(binOf(top, l)).mass += w.weights[i]
+		}
 	}
 	total := 0.0
 	for i := range w.bins.nearest() {

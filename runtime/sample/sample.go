@@ -57,16 +57,19 @@ func (s *Sampler) next(logits []float32, set []uint64, h *History, choice, posit
 	if err := check(logits); err != nil {
 		return Choice{}, fmt.Errorf("sampling position %d: %w", position, err)
 	}
-	w := workspaces.Get().(*workspace)
-	defer workspaces.Put(w)
-	w.logits = append(w.logits[:0], logits...)
-	w.bias(s.p.Bias)
-	if h != nil && s.p.Penalises() {
-		w.penalise(&s.p, h)
-	}
-	w.ban(s.p.Banned)
-	if set != nil {
-		w.keep(set)
+	w := workspaceOf(logits)
+	defer w.free()
+	if penalised := h != nil && s.p.Penalises(); penalised || set != nil || len(s.p.Bias)+len(s.p.Banned) > 0 {
+		w.changed = append(w.changed[:0], logits...)
+		w.logits = w.changed
+		w.bias(s.p.Bias)
+		if penalised {
+			w.penalise(&s.p, h)
+		}
+		w.ban(s.p.Banned)
+		if set != nil {
+			w.keep(set)
+		}
 	}
 	top := w.best()
 	if top < 0 {
@@ -87,9 +90,8 @@ func Top(logits []float32, n int) ([]Choice, error) {
 	if err := check(logits); err != nil {
 		return nil, err
 	}
-	w := workspaces.Get().(*workspace)
-	defer workspaces.Put(w)
-	w.logits = append(w.logits[:0], logits...)
+	w := workspaceOf(logits)
+	defer w.free()
 	top := w.best()
 	if top < 0 {
 		return nil, ErrNothingLeft
@@ -112,6 +114,9 @@ func Logprob(logits []float32, id int) float64 {
 }
 
 func check(logits []float32) error {
+	if _, usable := scan(logits); usable {
+		return nil
+	}
 	for id, l := range logits {
 		if l != l || l > math.MaxFloat32 {
 			return fmt.Errorf("the logit of token %d is %v: the forward pass produced garbage", id, l)
@@ -122,28 +127,43 @@ func check(logits []float32) error {
 
 // logSumExp returns the largest logit and the logarithm of the sum of exp(logit - largest).
 func logSumExp(logits []float32) (largest, logSum float64) {
-	largest = float64(slices.Max(logits))
-	sum := 0.0
-	for _, l := range logits {
-		sum += weight(l, largest, 1)
+	top, usable := scan(logits)
+	if !usable {
+		top = slices.Max(logits) // NaN if there is one
+	}
+	largest = float64(top)
+	sum, weights := 0.0, [stride]float64{}
+	for part := range slices.Chunk(logits, stride) {
+		weigh(weights[:], part, largest, 1)
+		for _, x := range weights[:len(part)] {
+			sum += x
+		}
 	}
 	return largest, math.Log(sum)
 }
 
 // workspace is the scratch memory of one call.
 type workspace struct {
-	logits []float32 // -Inf where banned
-	bins   bins
-	ranked []uint64   // keys of some tokens, ascending
-	left   []weighted // what survives the filters, by id
-}
-
-type weighted struct {
-	id     int
-	weight float64
+	logits  []float32 // the model's, or those in changed: -Inf where banned
+	changed []float32
+	bins    bins
+	ranked  []uint64        // keys of some tokens, ascending
+	weights [stride]float64 // of consecutive tokens
+	before  []float64       // weight of all tokens before each stride
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
+
+func workspaceOf(logits []float32) *workspace {
+	w := workspaces.Get().(*workspace)
+	w.logits = logits
+	return w
+}
+
+func (w *workspace) free() {
+	w.logits = nil
+	workspaces.Put(w)
+}
 
 func (w *workspace) ban(banned []int) {
 	for _, id := range banned {
@@ -155,35 +175,62 @@ func (w *workspace) ban(banned []int) {
 
 // best returns the lowest id with the largest logit, or -1 when there is none above -Inf.
 func (w *workspace) best() int {
-	best, top := -1, float32(math.Inf(-1))
-	for id, l := range w.logits {
-		if l > top {
-			best, top = id, l
-		}
+	top, _ := scan(w.logits)
+	if math.IsInf(float64(top), -1) {
+		return -1
 	}
-	return best
+	return slices.Index(w.logits, top)
 }
 
-// draw applies the filters of p and picks by u. top is the largest logit.
+// draw applies the filters of p and picks by u. top is the largest logit. The sum of all weights before each stride is
+// kept: where they pass u's share of the whole, the stride is weighed again.
 func (w *workspace) draw(p *Params, top float32, u float64) int {
 	last := w.lastKept(p, top)
-	largest, scale := float64(top), 1/p.Temperature
-	w.left = w.left[:0]
+	w.before = w.before[:0]
 	total := 0.0
-	for id, l := range w.logits {
-		if l < last.logit || l == last.logit && id > last.id {
-			continue
-		}
-		if x := weight(l, largest, scale); x > 0 && x >= p.MinP {
-			w.left = append(w.left, weighted{id, x})
+	for from := 0; from < len(w.logits); from += stride {
+		w.before = append(w.before, total)
+		for _, x := range w.kept(p, from, last, top) {
 			total += x
 		}
 	}
-	target, sum := u*total, 0.0
-	for _, c := range w.left {
-		if sum += c.weight; sum > target {
-			return c.id
+	target, part := u*total, len(w.before)-1
+	for w.before[part] > target {
+		part--
+	}
+	sum := w.before[part]
+	for i, x := range w.kept(p, part*stride, last, top) {
+		if sum += x; sum > target {
+			return part*stride + i
 		}
 	}
-	return w.left[len(w.left)-1].id // u*total may round up to total
+	for ; ; part-- { // u*total may round up to total
+		for i, x := range slices.Backward(w.kept(p, part*stride, last, top)) {
+			if x > 0 {
+				return part*stride + i
+			}
+		}
+	}
+}
+
+// kept weighs a stride of tokens, 0 for those that the filters take out: none where all are.
+func (w *workspace) kept(p *Params, from int, last cut, top float32) []float64 {
+	logits := w.logits[from:min(from+stride, len(w.logits))]
+	all := last.id == len(w.logits)
+	if !all {
+		if most, _ := scan(logits); most < last.logit {
+			return nil
+		}
+	}
+	weights := w.weights[:len(logits)]
+	weigh(weights, logits, float64(top), 1/p.Temperature)
+	if all && p.MinP == 0 {
+		return weights
+	}
+	for i, l := range logits {
+		if l < last.logit || l == last.logit && from+i > last.id || weights[i] < p.MinP {
+			weights[i] = 0
+		}
+	}
+	return weights
 }

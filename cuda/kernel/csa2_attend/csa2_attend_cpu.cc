@@ -103,7 +103,7 @@ void csa2_attend_on(Isa isa, ced_stream *s, const ced_csa2_attend_args &a) {
   const int64_t products = 2 * kHeadTile * int64_t{a.head_dim} * (a.window + (a.sel != 0 ? a.top_k : 0));
   const int64_t wanted = rows * tiles * products < 2 * kWorthAThread ? 1 : (threads + rows - 1) / rows;
   const int64_t part = (tiles + wanted - 1) / wanted, parts = (tiles + part - 1) / part;
-  const int64_t worth = kWorthAThread / (part * products) + 1, share = rows * parts / (4 * threads);
+  const int64_t worth = (kWorthAThread - 1) / (part * products) + 1, share = rows * parts / (4 * threads);
   parallel_for(s, rows * parts, std::max(worth, std::min<int64_t>(share, 8)),
                [&](int64_t first, int64_t last, int worker) {
                  const AttendScratch w(a, worker);

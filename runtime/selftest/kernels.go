@@ -2,6 +2,7 @@ package selftest
 
 import (
 	"fmt"
+	"slices"
 
 	ced "cedrun/cuda"
 )
@@ -27,7 +28,11 @@ func Kernels(s *ced.Stream) error {
 		return fmt.Errorf("self-test: %w", err)
 	}
 	defer ref.Close()
-	return compare(s, ref, kernelCases)
+	cases := kernelCases
+	if !s.Host() {
+		cases = slices.Concat(cases, promptCases)
+	}
+	return compare(s, ref, cases)
 }
 
 func compare(s, ref *ced.Stream, cases []kernelCase) error {
@@ -84,14 +89,28 @@ func (r *rig) rows() ced.Addr {
 	})
 }
 
+// rowsOf uploads a set of n rows, from the same position on.
+func (r *rig) rowsOf(n int) ced.Addr {
+	if n == rows {
+		return r.rows()
+	}
+	token, pos, slot := make([]int32, n), make([]int32, n), make([]int32, n)
+	for i := range n {
+		token[i], pos[i], slot[i] = int32(i%16), int32(9+i), 1
+	}
+	return put(r, ced.Rows{
+		Count: int32(n), Slots: slots, Token: put(r, token...), Pos: put(r, pos...), Slot: put(r, slot...), Flags: put(r, make([]uint32, n)...), SeqFirst: put[int32](r, -1, 0),
+	})
+}
+
 // groups closes the groups of positions 9 and 11.
 func (r *rig) groups() ced.Addr { return put(r, ced.Groups{Count: 2, Row: put[int32](r, 0, 2)}) }
 
 // kv makes a pool of two pages with random rows; page 1 belongs to slot 1.
-func (r *rig) kv(watched bool) ced.KV {
-	const mainCodes, mainScales = pageRow * headDim / 2, pageRow * headDim / 16
+func (r *rig) kv(headDim int, watched bool) ced.KV {
+	mainCodes, mainScales := pageRow*headDim/2, pageRow*headDim/16
 	const indexCodes, indexScales = pageRow * keyDim / 2, pageRow * keyDim / 32
-	const size = mainCodes + mainScales + indexCodes + indexScales
+	size := mainCodes + mainScales + indexCodes + indexScales
 	var page []byte
 	for range 2 {
 		for range mainCodes {
@@ -112,13 +131,13 @@ func (r *rig) kv(watched bool) ced.KV {
 		r.watch("kv", codes, pages, len(page), len(page))
 	}
 	return ced.KV{
-		Pages: pages, Table: put[int32](r, 0, 1), PageBytes: size, MaxPages: 1, PageRows: pageRow, Ratio: ratio, HeadDim: headDim, IndexDim: keyDim,
-		MainScales: mainCodes, IndexCodes: mainCodes + mainScales, IndexScales: mainCodes + mainScales + indexCodes,
+		Pages: pages, Table: put[int32](r, 0, 1), PageBytes: uint64(size), MaxPages: 1, PageRows: pageRow, Ratio: ratio, HeadDim: uint32(headDim), IndexDim: keyDim,
+		MainScales: uint32(mainCodes), IndexCodes: uint32(mainCodes + mainScales), IndexScales: uint32(mainCodes + mainScales + indexCodes),
 	}
 }
 
 // windowRows makes n packed window rows.
-func (r *rig) windowRows(n int) ced.Addr {
+func (r *rig) windowRows(n, headDim int) ced.Addr {
 	var b []byte
 	for range n {
 		for range headDim {
@@ -149,10 +168,10 @@ func (r *rig) expert(f ced.Format, inter int) ced.Expert {
 	return e
 }
 
-func gemm(what string, x, w, y ced.Format, groups int) kernelCase {
+func gemm(what string, x, w, y ced.Format, groups, rows int) kernelCase {
 	return kernelCase{"dense_gemm", what, func(r *rig) func() error {
 		const n, k = 64, 128
-		a := ced.DenseGEMMArgs{Rows: r.rows(), MaxRows: rows, N: n, K: k, Groups: uint32(groups), XFormat: x, WFormat: w, YFormat: y}
+		a := ced.DenseGEMMArgs{Rows: r.rowsOf(rows), MaxRows: uint32(rows), N: n, K: k, Groups: uint32(groups), XFormat: x, WFormat: w, YFormat: y}
 		if x == ced.FP8 {
 			a.X, a.XScales = r.fp8s(rows*groups*k), r.scales(rows*groups*k/32)
 		} else {
@@ -170,6 +189,21 @@ func gemm(what string, x, w, y ced.Format, groups int) kernelCase {
 		}
 		a.Y = r.poison("y", map[ced.Format]kind{ced.BF16: bf16, ced.F32: f32}[y], rows*groups*n, groups*n)
 		return func() error { return r.s.DenseGEMM(&a) }
+	}}
+}
+
+func border(what string, rows int) kernelCase {
+	return kernelCase{"mhc_border", what, func(r *rig) func() error {
+		const mixes = (2 + streams) * streams
+		a := ced.MHCBorderArgs{
+			Rows: r.rowsOf(rows), Y: r.bf16s(rows * dim), H: r.watch("h", bf16, r.bf16s(rows*streams*dim), rows*streams*dim, dim),
+			Post: r.watch("post", f32, r.f32s(rows*streams), rows*streams, streams), Comb: r.watch("comb", f32, r.positive(rows*streams*streams), rows*streams*streams, streams),
+			Pre: r.positive(rows * streams), Next: r.poison("next", f32, rows*streams, streams),
+			Fn: r.f32s(mixes * streams * dim), Base: r.f32s(mixes), Scale: r.positive(3), Weight: r.bf16s(dim), WeightFormat: ced.BF16, X: r.poison("x", bf16, rows*dim, dim),
+			Codes: r.poison("codes", codes, rows*dim, dim), Scales: r.poison("scales", codes, rows*dim/32, dim/32),
+			MaxRows: uint32(rows), Dim: dim, Streams: streams, Iters: 20, NormEps: eps, HcEps: 1e-6,
+		}
+		return func() error { return r.s.MHCBorder(&a) }
 	}}
 }
 
@@ -220,18 +254,7 @@ var kernelCases = []kernelCase{
 		}
 		return func() error { return r.s.MHCExpand(&a) }
 	}},
-	{"mhc_border", "", func(r *rig) func() error {
-		const mixes = (2 + streams) * streams
-		a := ced.MHCBorderArgs{
-			Rows: r.rows(), Y: r.bf16s(rows * dim), H: r.watch("h", bf16, r.bf16s(rows*streams*dim), rows*streams*dim, dim),
-			Post: r.watch("post", f32, r.f32s(rows*streams), rows*streams, streams), Comb: r.watch("comb", f32, r.positive(rows*streams*streams), rows*streams*streams, streams),
-			Pre: r.positive(rows * streams), Next: r.poison("next", f32, rows*streams, streams),
-			Fn: r.f32s(mixes * streams * dim), Base: r.f32s(mixes), Scale: r.positive(3), Weight: r.bf16s(dim), WeightFormat: ced.BF16, X: r.poison("x", bf16, rows*dim, dim),
-			Codes: r.poison("codes", codes, rows*dim, dim), Scales: r.poison("scales", codes, rows*dim/32, dim/32),
-			MaxRows: rows, Dim: dim, Streams: streams, Iters: 20, NormEps: eps, HcEps: 1e-6,
-		}
-		return func() error { return r.s.MHCBorder(&a) }
-	}},
+	border("", rows),
 	{"norm_quant", "", func(r *rig) func() error {
 		a := ced.NormQuantArgs{
 			Rows: r.rows(), X: r.bf16s(rows * dim), Weight: r.bf16s(dim), WeightFormat: ced.BF16, Y: r.poison("y", bf16, rows*dim, dim),
@@ -239,11 +262,11 @@ var kernelCases = []kernelCase{
 		}
 		return func() error { return r.s.NormQuant(&a) }
 	}},
-	gemm("FP8 by FP8", ced.FP8, ced.FP8, ced.BF16, 1),
-	gemm("FP8 by FP4", ced.FP8, ced.FP4, ced.BF16, 1),
-	gemm("BF16 by FP8, two groups", ced.BF16, ced.FP8, ced.BF16, 2),
-	gemm("BF16 by BF16", ced.BF16, ced.BF16, ced.F32, 1),
-	gemm("BF16 by F32", ced.BF16, ced.F32, ced.F32, 1),
+	gemm("FP8 by FP8", ced.FP8, ced.FP8, ced.BF16, 1, rows),
+	gemm("FP8 by FP4", ced.FP8, ced.FP4, ced.BF16, 1, rows),
+	gemm("BF16 by FP8, two groups", ced.BF16, ced.FP8, ced.BF16, 2, rows),
+	gemm("BF16 by BF16", ced.BF16, ced.BF16, ced.F32, 1, rows),
+	gemm("BF16 by F32", ced.BF16, ced.F32, ced.F32, 1, rows),
 	{"rope", "", func(r *rig) func() error {
 		a := ced.RoPEArgs{
 			Rows: r.rows(), X: r.watch("x", bf16, r.bf16s(rows*heads*headDim), rows*heads*headDim, headDim), Freqs: r.freqs(),
@@ -260,7 +283,7 @@ var kernelCases = []kernelCase{
 	}},
 	{"window_commit", "", func(r *rig) func() error {
 		a := ced.WindowCommitArgs{
-			Rows: r.rows(), Packed: r.windowRows(rows), Ring: r.watch("ring", codes, r.windowRows(slots*window), slots*window*winRow, winRow),
+			Rows: r.rows(), Packed: r.windowRows(rows, headDim), Ring: r.watch("ring", codes, r.windowRows(slots*window, headDim), slots*window*winRow, winRow),
 			MaxRows: rows, RowBytes: winRow, RingRows: window,
 		}
 		return func() error { return r.s.WindowCommit(&a) }
@@ -277,32 +300,21 @@ var kernelCases = []kernelCase{
 	{"kv_append", "", func(r *rig) func() error {
 		a := ced.KVAppendArgs{
 			Rows: r.rows(), Groups: r.groups(), Latent: r.bf16s(2 * headDim), K: r.bf16s(2 * keyDim), KWeight: r.bf16s(keyDim), WeightFormat: ced.BF16,
-			Freqs: r.freqs(), KV: r.kv(true), MaxGroups: rows, RoPEDim: ropeDim, Eps: eps,
+			Freqs: r.freqs(), KV: r.kv(headDim, true), MaxGroups: rows, RoPEDim: ropeDim, Eps: eps,
 		}
 		return func() error { return r.s.KVAppend(&a) }
 	}},
 	{"csa2_index", "", func(r *rig) func() error {
 		const topK, blocks = 3, 2
 		a := ced.CSA2IndexArgs{
-			Rows: r.rows(), Q: r.bf16s(rows * heads * keyDim), W: r.bf16s(rows * heads), Freqs: r.freqs(), KV: r.kv(false),
+			Rows: r.rows(), Q: r.bf16s(rows * heads * keyDim), W: r.bf16s(rows * heads), Freqs: r.freqs(), KV: r.kv(headDim, false),
 			Candidates: r.poison("candidates", i32, rows*blocks, blocks), Sel: r.poison("sel", i32, rows*topK, topK),
 			MaxRows: rows, Heads: heads, RoPEDim: ropeDim, TopK: topK, MaxGroups: pageRow, Block: 2, MaxBlocks: blocks, Publish: 1, Scale: 1.0 / 16,
 		}
 		a.Workspace = r.take(r.s.CSA2IndexWorkspace(&a))
 		return func() error { return r.s.CSA2Index(&a) }
 	}},
-	{"csa2_attend", "", func(r *rig) func() error {
-		const topK = 3
-		set := r.rows()
-		a := ced.CSA2AttendArgs{
-			Rows: set, KeyRows: set, Q: r.bf16s(rows * heads * headDim), Packed: r.windowRows(rows), Ring: r.windowRows(slots * window),
-			WindowStart: put[int32](r, 0, 0), Sel: put[int32](r, 0, 2, 4, 1, 3, -1, 0, 1, 5), Sink: r.f32s(heads),
-			O: r.poison("o", bf16, rows*heads*headDim, headDim), KV: r.kv(false),
-			MaxRows: rows, Heads: heads, HeadDim: headDim, Window: window, RingRows: window, TopK: topK,
-		}
-		a.Workspace = r.take(r.s.CSA2AttendWorkspace(&a))
-		return func() error { return r.s.CSA2Attend(&a) }
-	}},
+	attend("", rows, heads, headDim),
 	{"row_gather", "", func(r *rig) func() error {
 		a := ced.RowGatherArgs{
 			Rows: r.rows(), Index: put[int32](r, 4, 0, 2), Src: r.bf16s(5 * dim), Dst: r.poison("dst", bf16, rows*dim, dim), RowBytes: 2 * dim, MaxRows: rows,
@@ -318,20 +330,7 @@ var kernelCases = []kernelCase{
 		}
 		return func() error { return r.s.Route(&a) }
 	}},
-	{"expert_gemm", "", func(r *rig) func() error {
-		const experts, topK, inter = 3, 2, 64
-		var table []ced.Expert
-		for range experts {
-			table = append(table, r.expert(ced.FP4, inter))
-		}
-		a := ced.ExpertGEMMArgs{
-			Rows: r.rows(), X: r.fp8s(rows * dim), XScales: r.scales(rows * dim / 32), Idx: put[int32](r, 2, 0, 1, 2, 0, 1), Weights: r.positive(rows * topK),
-			Experts: put(r, table...), Shared: r.expert(ced.FP8, inter), Y: r.poison("y", bf16, rows*dim, dim),
-			MaxRows: rows, ExpertsCount: experts, TopK: topK, Dim: dim, Inter: inter, Limit: 10,
-		}
-		a.Workspace = r.take(r.s.ExpertGEMMWorkspace(&a))
-		return func() error { return r.s.ExpertGEMM(&a) }
-	}},
+	routedExperts("", rows, 3, false),
 	{"greedy", "", func(r *rig) func() error {
 		const vocab = 100
 		a := ced.GreedyArgs{Rows: r.rows(), Logits: r.f32s(rows * vocab), IDs: r.poison("ids", i32, rows, 1), MaxRows: rows, Vocab: vocab}

@@ -29,6 +29,13 @@ func TestEveryKernelOfEveryBackEndPasses(t *testing.T) {
 	}
 }
 
+// The cases of devices are right on the CPU, too, where no start runs them.
+func TestTheFormsOfDevicesForManyRowsAreRightOnTheCPU(t *testing.T) {
+	if err := compare(stream(t, ced.CPU, 2), stream(t, ced.Ref, 1), promptCases); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestEveryKernelOfTheHeaderHasACase(t *testing.T) {
 	header, err := os.ReadFile("../../cuda/ced.h")
 	if err != nil {

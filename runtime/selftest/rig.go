@@ -31,7 +31,7 @@ type output struct {
 }
 
 // arenaBytes holds the operands of any one case.
-const arenaBytes = 1 << 20
+const arenaBytes = 2 << 20
 
 // rig lays the operands of one case out on a stream. Two rigs that run the same calls hold the same inputs.
 type rig struct {

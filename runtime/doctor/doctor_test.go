@@ -490,3 +490,30 @@ func TestAFileThatBecomesShorterOrFailsIsAFault(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// A device has room for a model, for a part of its experts, with a host that holds the others or does not, or for nothing.
+func TestADeviceHasRoomForAModelOrIsToldWhatWould(t *testing.T) {
+	for name, x := range map[string]struct {
+		device   int64
+		host     int
+		status   Status
+		text, do string
+	}{
+		"for all of it":              {400 * gib, 700, OK, "all experts have room", ""},
+		"for some, the host for all": {80 * gib, 700, OK, "computed by the CPU", ""},
+		"for some, the host is full": {80 * gib, 64, Warning, "page-locked memory of the host, which has 64.4 GB", "--expert-compute cpu"},
+		"for none":                   {8 * gib, 700, Warning, "and the device has 8.6 GB", "--backend cpu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := healthy(t)
+			gpus(f)
+			f.CUDA.Devices[0].Memory = x.device
+			set(f, "proc/meminfo", meminfo(768, x.host-4))
+			lines := Examine(f).Lines
+			i := slices.IndexFunc(lines, func(l Line) bool { return l.Name == "fit on CUDA 0" })
+			if i < 0 || lines[i].Status != x.status || !strings.Contains(lines[i].Text, x.text) || !strings.Contains(lines[i].Do, x.do) {
+				t.Errorf("%+v", lines)
+			}
+		})
+	}
+}

@@ -40,6 +40,7 @@ func Examine(f *Facts) *Report {
 	e.group = "Model"
 	e.checkpoint()
 	e.fit()
+	e.fitOnDevices()
 	e.disk()
 	e.space()
 	e.cache()

@@ -3,9 +3,12 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
+	"cedrun/runtime/gpu"
 	"cedrun/runtime/plan"
 )
 
@@ -73,6 +76,40 @@ func (e *exam) fit() {
 			"free memory, or use a fast disk; cedrun plan -m "+e.Model.Dir+" predicts the speed")
 	default:
 		e.ok("fit", "%s are needed, experts apart, and %s are free; all experts fit", plan.GB(p.Need()), plan.GB(p.Have))
+	}
+}
+
+// fitOnDevices says where a model's experts go on each CUDA device, with all of its memory.
+func (e *exam) fitOnDevices() {
+	c := e.Model.Config
+	if c == nil {
+		return
+	}
+	for i, dev := range e.CUDA.Devices {
+		if slices.ContainsFunc(e.GPU.GPUs, func(g gpu.GPU) bool { return g.Unified && g.Name == dev.Name }) {
+			continue // it has the memory that the line before is about
+		}
+		name, w, free := "fit on CUDA "+strconv.Itoa(i), e.Model.Weights, plan.Available(e.Root)
+		s, d, err := plan.Setup{}.FillOn(c, w, plan.Device{Name: dev.Name, Total: dev.Memory, Free: dev.Memory}, 0)
+		var short *plan.FitError
+		if errors.As(err, &short) {
+			e.say(Warning, name, fmt.Sprintf("one sequence of %d tokens needs %s (%s) and the device has %s", s.Context, plan.GB(short.Need), short.What, plan.GB(short.Have)), short.Remedy)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		if d.ExpertsHost == 0 {
+			e.ok(name, "%s are needed of %s; all experts have room", plan.GB(d.Need()), plan.GB(dev.Memory))
+			continue
+		}
+		room := fmt.Sprintf("%.0f %% of the experts have room", 100*d.ExpertShare)
+		if _, err := plan.HostOf(d, c, w, s, free); err != nil {
+			e.say(Warning, name, fmt.Sprintf("%s; for the others all %s must lie in page-locked memory of the host, which has %s", room, plan.GB(d.ExpertsHost), plan.GB(free)),
+				"--expert-compute cpu: then the CPU computes the others, in the mapped files")
+			continue
+		}
+		e.ok(name, "%s; the others are read from page-locked memory of the host, %s, or, with --expert-compute cpu, computed by the CPU", room, plan.GB(d.ExpertsHost))
 	}
 }
 

@@ -60,7 +60,10 @@ func Open(k Kind, device, threads int, flags ...Flag) (*Stream, error) {
 func (s *Stream) Beside() (*Stream, error) { return Open(s.kind, s.dev, 1) }
 
 // Close ends the stream's threads. Memory allocated on it must have been freed.
-func (s *Stream) Close() { C.ced_stream_close(s.c) }
+func (s *Stream) Close() {
+	s.SetTrace(nil)
+	C.ced_stream_close(s.c)
+}
 
 // Kind is the body family of the stream.
 func (s *Stream) Kind() Kind { return s.kind }

@@ -15,10 +15,14 @@ type Trace struct {
 	epoch   time.Time
 	section Event
 	open    bool
+	device  *deviceClock // nil: a call is done when it returns
 }
 
 // Event is a call (Kernel set) or a section (Kernel empty), which holds the calls that began in it. Sections follow each
 // other without a gap, so what calls leave of one is time of the host. Start counts from the trace's beginning.
+//
+// On a device a call's time is the device's, and a section lasts from when the host marked it and the device was through with
+// what came before: what calls leave of it is time in which the device had nothing to do.
 type Event struct {
 	Kernel, Part string
 	Layer        int // -1 outside layers
@@ -30,8 +34,13 @@ func NewTrace(events int) *Trace {
 	return &Trace{events: make([]Event, 0, events), epoch: time.Now()}
 }
 
-// Events are those recorded since the last Reset, each when it ended; valid until the next.
-func (t *Trace) Events() []Event { return t.events }
+// Events are those recorded since the last Reset, each when it ended; valid until the next. On a device it waits for them.
+func (t *Trace) Events() []Event {
+	if t.device != nil {
+		t.device.settle(t)
+	}
+	return t.events
+}
 
 // Dropped counts events for which there was no room.
 func (t *Trace) Dropped() int { return t.dropped }
@@ -46,6 +55,9 @@ func (t *Trace) At(at time.Time) time.Duration { return at.Sub(t.epoch) }
 // Reset forgets all events. The open section goes on, counted from now.
 func (t *Trace) Reset() {
 	t.events, t.dropped = t.events[:0], 0
+	if t.device != nil {
+		t.device.reset(t)
+	}
 	if t.open {
 		t.section.Start = time.Since(t.epoch)
 	}
@@ -62,6 +74,9 @@ func (t *Trace) end() {
 func (t *Trace) mark(part string, layer int) {
 	if t.paused.Load() {
 		t.end()
+		if t.device != nil {
+			t.device.at = 0 // until it goes on the clocks drift apart
+		}
 		return
 	}
 	now := time.Since(t.epoch)
@@ -72,21 +87,36 @@ func (t *Trace) mark(part string, layer int) {
 	t.section, t.open = Event{Part: part, Layer: layer, Start: now}, true
 }
 
-func (t *Trace) call(kernel string, start time.Duration) {
-	t.add(Event{Kernel: kernel, Part: t.section.Part, Layer: t.section.Layer, Start: start, Took: time.Since(t.epoch) - start})
+func (t *Trace) call(kernel string, start time.Duration) bool {
+	return t.add(Event{Kernel: kernel, Part: t.section.Part, Layer: t.section.Layer, Start: start, Took: time.Since(t.epoch) - start})
 }
 
-func (t *Trace) add(e Event) {
+// add reports whether there was room.
+func (t *Trace) add(e Event) bool {
 	if len(t.events) == cap(t.events) {
 		t.dropped++
-		return
+		return false
 	}
 	t.events = append(t.events, e)
+	return true
 }
 
 // SetTrace starts recording into t; nil stops it. Without a trace a call pays for one branch before and one after, with a
 // paused one for a load more.
-func (s *Stream) SetTrace(t *Trace) { s.trace = t }
+//
+// A device puts an event before and behind each call of a trace that is not paused, so that launches cost more.
+func (s *Stream) SetTrace(t *Trace) {
+	if s.trace != nil && s.trace.device != nil {
+		s.trace.device.close()
+		s.trace.device = nil
+	}
+	if s.trace = t; t != nil && !s.Host() {
+		t.device = &deviceClock{s: s}
+	}
+}
+
+// Tracing reports whether calls are recorded.
+func (s *Stream) Tracing() bool { return s.trace != nil && !s.trace.paused.Load() }
 
 // Mark begins a section: what the stream runs and the host does from now on counts for a part of the model, or of the
 // host's own work, and a layer (-1: none).
@@ -108,12 +138,18 @@ func (s *Stream) begin() time.Duration {
 	if s.trace == nil || s.trace.paused.Load() {
 		return -1
 	}
-	return time.Since(s.trace.epoch)
+	start := time.Since(s.trace.epoch)
+	if d := s.trace.device; d != nil && !d.before(s.trace) {
+		return -1
+	}
+	return start
 }
 
 func (s *Stream) end(kernel string, start time.Duration, rc int) error {
 	if s.trace != nil && start >= 0 {
-		s.trace.call(kernel, start)
+		if added, d := s.trace.call(kernel, start), s.trace.device; added && d != nil && rc == 0 {
+			d.behind(s.trace, kernel)
+		}
 	}
 	if rc != 0 {
 		return failure(&s.err)

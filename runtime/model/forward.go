@@ -43,7 +43,7 @@ func (m *Model) Forward(spans []Span, probe Probe) (logits ced.Addr, n int, err 
 	m.lay(p.in.rowCount)
 	m.mark(plan.PartEngram, -1)
 	p.lookUp()
-	if m.opt.Graphs && probe == nil && p.decodes() {
+	if m.opt.Graphs && probe == nil && !m.s.Tracing() && p.decodes() { // a trace has kernels, which a graph does not show
 		n, err = p.replay()
 	} else {
 		n, err = p.run()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,6 +28,8 @@ func benchCommand(con *console) *cli.Command {
 			"             the BF16 and the F32 rate; 100 % cannot be bettered\n" +
 			"  of read    bytes / read bandwidth\n" +
 			"  of BF16    FLOPs / the BF16 rate; can pass 100 % where F32 multiplies faster, as on Sapphire Rapids\n" +
+			"On a device the limits are the device's, times of kernels those of its events around each, and each run is made twice:\n" +
+			"tok/s and ms are of steps without events, of which decode steps are replayed as graphs, the parts of the other.\n" +
 			"--kernels adds worst and best runs, bytes, FLOPs and memory; --json and --csv have all of it. Ctrl-C prints what is\n" +
 			"finished. Rates that vary by more than 30 % within a run are reported: something else ran.\n\n" +
 			"Examples:\n" +
@@ -104,15 +105,13 @@ func (con *console) printBench(c *cli.Context, r *bench.Report) error {
 	return r.Print(con.out, c.Bool("kernels"))
 }
 
-var errBenchDevice = errors.New("backend cuda: the limits that bench compares with are the CPU's: use --backend cpu; scripts/gpu-check.sh measures a GPU")
-
 func (con *console) benchOptions(c *cli.Context) (o bench.Options, err error) {
 	o = bench.Options{Repeat: c.Int("repeat"), Steps: c.Int("steps"), Seed: c.Uint64("seed")}
 	if c.Bool("json") && c.Bool("csv") {
 		return o, fmt.Errorf("--json and --csv: choose one")
 	}
 	o.Setup = engine.Setup{Threads: c.Int("threads"), Pin: c.Bool("pin"), Chunk: c.Int("chunk"), NoMap: c.Bool("no-map")}
-	if o.Setup.Backend, err = con.hostBackend(c, errBenchDevice); err != nil {
+	if o.Setup.Backend, err = con.backend(c); err != nil {
 		return o, err
 	}
 	o.Setup.Device, o.Setup.ExpertBytes, o.Setup.HostExperts = con.device, int(con.expertMemory), con.hostExperts

@@ -10,13 +10,23 @@ import (
 	"cedrun/runtime/plan"
 )
 
+// simulated warns of figures of a simulated device.
+const simulated = "THE DEVICE IS SIMULATED: no time, rate or share below says anything"
+
 // Print writes the report for people, in 80 columns: the machine, a line per row, and for each row where its time went.
 // With wide set it has all columns, and the kernels of each part.
 func (r *Report) Print(w io.Writer, wide bool) error {
 	m := &r.Machine
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%s\nbackend %s (%s), %d threads, chunks of %d, median of %d\n", m.Model, m.Backend, m.ISA, m.Threads, m.Chunk, m.Repeat)
-	fmt.Fprintf(w, "this machine: reads %.1f GB/s, multiplies %.0f GFLOP/s in BF16, %.0f in F32\n", m.Read, m.BF16, m.F32)
+	where := "this machine"
+	if m.Device != "" {
+		where = m.Device
+	}
+	if m.Simulated {
+		fmt.Fprintln(w, simulated)
+	}
+	fmt.Fprintf(w, "%s: reads %.1f GB/s, multiplies %.0f GFLOP/s in BF16, %.0f in F32\n", where, m.Read, m.BF16, m.F32)
 	if m.NotQuiet {
 		fmt.Fprintf(w, "the machine was not quiet: these rates vary by %.0f %%, so figures are unreliable\n", 100*m.Spread)
 	}
@@ -45,18 +55,32 @@ func (r *Report) Print(w io.Writer, wide bool) error {
 		fmt.Fprintf(w, "memory grows by %.0f bytes a token, %d of them cache\n", m.Growth, m.Planned)
 	}
 	for i := range r.Rows {
-		r.Rows[i].print(w, wide)
+		r.Rows[i].print(w, m, wide)
 	}
 	return nil
 }
 
 // print writes where a row's time went.
-func (r *Row) print(w io.Writer, wide bool) {
+func (r *Row) print(w io.Writer, m *Machine, wide bool) {
 	name, work := "%-24s", ""
 	if wide {
 		name, work = "%-30s", fmt.Sprintf(" %10s %10s", "MB", "MFLOP")
 	}
-	fmt.Fprintf(w, "\n%s: %s ms\n"+name+" %10s %8s%s %9s %9s  %s\n", r.title(), short(1e3*r.Seconds), "", "ms", "share", work, "limit ms", "of limit", "bound")
+	note := ""
+	if r.Graphs > 0 {
+		note = ", replayed as graphs"
+		if r.Graphs < 1 {
+			note += " (" + percent(r.Graphs) + ")"
+		}
+	}
+	if m.Simulated {
+		note += " (simulated)"
+	}
+	fmt.Fprintf(w, "\n%s: %s ms%s\n", r.title(), short(1e3*r.Seconds), note)
+	if r.Traced > 0 {
+		fmt.Fprintf(w, "kernel by kernel, with events of the device around each: %s ms\n", short(1e3*r.Traced))
+	}
+	fmt.Fprintf(w, name+" %10s %8s%s %9s %9s  %s\n", "", "ms", "share", work, "limit ms", "of limit", "bound")
 	for _, p := range r.Parts {
 		fmt.Fprintf(w, name+" %10.3f %8s", p.Name, 1e3*p.Seconds, percent(p.Share))
 		if p.Work != (plan.Work{}) {
@@ -98,11 +122,11 @@ func (r *Report) CSV(w io.Writer) error {
 	g := func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
 	whole := func(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
 	lines := [][]string{{"phase", "mode", "context", "batch", "part", "tok_s", "tok_s_worst", "tok_s_best", "runs", "seconds", "share", "bytes", "flops", "limit_seconds", "fraction_of_limit",
-		"fraction_of_bandwidth", "fraction_of_bf16", "accounted", "rss_anonymous", "rss_file", "read_gbps", "bf16_gflops", "f32_gflops", "probe_spread", "not_quiet", "interrupted"}}
+		"fraction_of_bandwidth", "fraction_of_bf16", "accounted", "rss_anonymous", "rss_file", "read_gbps", "bf16_gflops", "f32_gflops", "probe_spread", "not_quiet", "interrupted", "device", "simulated", "traced_seconds"}}
 	for i := range r.Rows {
 		x := &r.Rows[i]
 		key := []string{x.Phase, x.Mode, strconv.Itoa(x.Context), strconv.Itoa(x.Batch)}
-		rates := []string{g(r.Machine.Read), g(r.Machine.BF16), g(r.Machine.F32), g(r.Machine.Spread), strconv.FormatBool(r.Machine.NotQuiet), strconv.FormatBool(r.Interrupted)}
+		rates := []string{g(r.Machine.Read), g(r.Machine.BF16), g(r.Machine.F32), g(r.Machine.Spread), strconv.FormatBool(r.Machine.NotQuiet), strconv.FormatBool(r.Interrupted), r.Machine.Device, strconv.FormatBool(r.Machine.Simulated), g(x.Traced)}
 		add := func(cells ...string) {
 			lines = append(lines, append(append(append([]string{}, key...), cells...), rates...))
 		}

@@ -18,17 +18,20 @@ type Report struct {
 	Rows        []Row   `json:"rows"`
 }
 
-// Machine is where, and its limits: medians over the run, all threads together.
+// Machine is where, and its limits: medians over the run, all threads together, or those of the device.
 type Machine struct {
-	Model   string  `json:"model"`
-	Backend string  `json:"backend"`
-	ISA     string  `json:"isa"` // of the kernels
-	Threads int     `json:"threads"`
-	Chunk   int     `json:"chunk"` // prompt tokens of a step
-	Repeat  int     `json:"repeat"`
-	Read    float64 `json:"read_gbps"`
-	BF16    float64 `json:"bf16_gflops"`
-	F32     float64 `json:"f32_gflops"`
+	Model   string `json:"model"`
+	Backend string `json:"backend"`
+	Device  string `json:"device,omitempty"`
+	// Simulated: the device is none, and no time or rate here says anything.
+	Simulated bool    `json:"simulated,omitempty"`
+	ISA       string  `json:"isa"` // of the kernels; of a device its compute capability
+	Threads   int     `json:"threads"`
+	Chunk     int     `json:"chunk"` // prompt tokens of a step
+	Repeat    int     `json:"repeat"`
+	Read      float64 `json:"read_gbps"`
+	BF16      float64 `json:"bf16_gflops"`
+	F32       float64 `json:"f32_gflops"`
 	// Spread is how far apart the measurements of a rate were: largest over smallest, less 1. NotQuiet is a spread so
 	// large that something else ran, and the figures are unreliable.
 	Spread   float64 `json:"probe_spread"`
@@ -50,6 +53,10 @@ type Row struct {
 	Runs    int     `json:"runs"`
 	Steps   int     `json:"steps"`
 	Seconds float64 `json:"seconds"` // of the prompt, or of a decode step
+	// Traced is the time that Parts are of, on a device: of the median run with events around each kernel, in which decode steps
+	// are no graphs. Graphs is the share of the steps of all other runs, whose times these are, that were.
+	Traced float64 `json:"traced_seconds,omitempty"`
+	Graphs float64 `json:"graphs,omitempty"`
 
 	// Bytes and FLOPs of the prompt or step, and the least time that they take at the machine's limits.
 	plan.Work
@@ -57,7 +64,7 @@ type Row struct {
 	OfLimit     float64 `json:"fraction_of_limit"`
 	OfBandwidth float64 `json:"fraction_of_bandwidth"` // bytes over the read bandwidth, of the time
 	OfBF16      float64 `json:"fraction_of_bf16"`      // FLOPs over the BF16 rate, of the time
-	Accounted   float64 `json:"accounted"`             // share of the time that the rows of Parts but the last cover
+	Accounted   float64 `json:"accounted"`             // share of the time of Parts that its rows but the last cover
 	Anonymous   int64   `json:"rss_anonymous"`         // resident bytes of the process itself, after this run and all before
 	File        int64   `json:"rss_file"`              // and of mapped weights
 	Parts       []Part  `json:"parts"`
@@ -97,6 +104,10 @@ func (b *bench) report() *Report {
 		Chunk: b.opt.Setup.Chunk, Repeat: b.opt.Repeat, Read: r.Read / 1e9, BF16: r.BF16 / 1e9, F32: r.F32 / 1e9,
 		Spread: b.prober.Spread(), Planned: c.BytesPerToken(), Growth: b.growth(),
 	}}
+	if d := b.device; d != nil {
+		out.Machine.Device, out.Machine.ISA, out.Machine.Simulated = d.Name, "compute capability "+d.Capability(), ced.Simulated
+		out.Machine.Growth = 0 // the device's memory is not this process's
+	}
 	out.Machine.NotQuiet = out.Machine.Spread > quietSpread
 	for _, c := range b.cases {
 		out.Interrupted = out.Interrupted || len(c.runs) < b.opt.Repeat
@@ -144,8 +155,7 @@ func (b *bench) budget(c *bcase) (w *plan.Budget) {
 }
 
 func (b *bench) row(c *bcase, r machine.Rates) Row {
-	runs := slices.SortedFunc(slices.Values(c.runs), func(x, y *times) int { return cmp.Compare(x.each(c), y.each(c)) })
-	t := runs[(len(runs)-1)/2]
+	runs, t := c.sorted(c.whole())
 	tokens := float64(c.batch)
 	if c.prefill {
 		tokens = float64(c.context)
@@ -161,9 +171,28 @@ func (b *bench) row(c *bcase, r machine.Rates) Row {
 	budget, limits := b.budget(c), plan.Limits{Read: r.Read, Multiply: r.Multiply(), F32: r.F32}
 	row.Work, row.Limit = budget.Total(), budget.Least(limits)
 	row.OfLimit, row.OfBandwidth, row.OfBF16 = row.Limit/row.Seconds, row.Bytes/r.Read/row.Seconds, row.FLOPs/r.BF16/row.Seconds
-	row.Parts = t.table(row.Seconds/t.took.Seconds(), row.Seconds, budget, limits)
+	took := row.Seconds
+	if len(c.plain) > 0 {
+		steps := 0
+		for _, x := range c.plain {
+			steps += x.steps
+		}
+		_, t = c.sorted(c.runs)
+		took = t.each(c)
+		row.Traced = took
+		if !c.prefill { // steps that are not counted are replayed too
+			row.Graphs = min(1, float64(c.graphs)/float64(steps))
+		}
+	}
+	row.Parts = t.table(took/t.took.Seconds(), took, budget, limits)
 	row.Accounted = 1 - row.Parts[len(row.Parts)-1].Share
 	return row
+}
+
+// sorted are runs, the fastest first, and the median one.
+func (c *bcase) sorted(runs []*times) ([]*times, *times) {
+	all := slices.SortedFunc(slices.Values(runs), func(x, y *times) int { return cmp.Compare(x.each(c), y.each(c)) })
+	return all, all[(len(all)-1)/2]
 }
 
 // each is the time of a prompt or of a step.

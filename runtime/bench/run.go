@@ -37,7 +37,8 @@ type Options struct {
 type bench struct {
 	opt     Options
 	inst    *engine.Instance
-	stream  *ced.Stream // of the same threads, for the machine's rates
+	stream  *ced.Stream // of the same threads or device, for its rates
+	device  *ced.Device // nil: the CPU
 	prober  *machine.Prober
 	collect *collector
 	cases   []*bcase
@@ -51,7 +52,19 @@ type bcase struct {
 	mode           model.Prefill
 	context, batch int
 	runs           []*times
-	memory         resident
+	// On a device a traced run is another than a whole one: events lie around each kernel, and decode steps are no graphs.
+	// plain are the runs without a trace, graphs their steps that were replayed.
+	plain  []*times
+	graphs int
+	memory resident
+}
+
+// whole are the runs whose time is that of the case.
+func (c *bcase) whole() []*times {
+	if len(c.plain) > 0 {
+		return c.plain
+	}
+	return c.runs
 }
 
 // Run measures, and closes the files. When ctx ends it, it reports what was measured until then beside the error.
@@ -84,6 +97,13 @@ func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err erro
 		return nil, err
 	}
 	defer b.stream.Close()
+	if !b.stream.Host() {
+		d, err := ced.DeviceInfo(b.opt.Setup.Device)
+		if err != nil {
+			return nil, err
+		}
+		b.device = &d
+	}
 	if b.prober, err = machine.NewProber(b.stream); err != nil {
 		return nil, err
 	}
@@ -100,18 +120,36 @@ func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err erro
 			if err := b.prober.Probe(); err != nil {
 				return nil, err
 			}
-			t, err := b.run(ctx, c, c.context, opt.Steps)
-			if err != nil && ctx.Err() != nil {
+			if err := b.measure(ctx, c); err != nil && ctx.Err() != nil {
 				return b.report(), ctx.Err()
-			}
-			if err != nil {
+			} else if err != nil {
 				return nil, fmt.Errorf("%s: %w", c, err)
 			}
-			c.runs, c.memory = append(c.runs, t), b.resident()
 			done++
 		}
 	}
 	return b.report(), nil
+}
+
+// measure adds a run of a case: on a device two, of which one is traced.
+func (b *bench) measure(ctx context.Context, c *bcase) error {
+	var whole *times
+	replayed := b.inst.Load().Graphs.Replayed
+	if b.device != nil {
+		var err error
+		if whole, err = b.run(ctx, c, false, c.context, b.opt.Steps); err != nil {
+			return err
+		}
+		replayed = b.inst.Load().Graphs.Replayed - replayed
+	}
+	traced, err := b.run(ctx, c, true, c.context, b.opt.Steps)
+	if err != nil {
+		return err
+	}
+	if c.runs, c.memory = append(c.runs, traced), b.resident(); whole != nil {
+		c.plain, c.graphs = append(c.plain, whole), c.graphs+int(replayed)
+	}
+	return nil
 }
 
 func (c *bcase) String() string {
@@ -172,7 +210,7 @@ func (b *bench) warm(ctx context.Context) error {
 	some := 2 * b.opt.Setup.Chunk
 	for _, c := range b.cases {
 		n := min(c.context, some)
-		if _, err := b.run(ctx, c, n, min(2, b.opt.Steps)); err != nil {
+		if _, err := b.run(ctx, c, true, n, min(2, b.opt.Steps)); err != nil {
 			return fmt.Errorf("%s: %w", c, err)
 		}
 		b.touched = max(b.touched, n*c.batch)
@@ -189,8 +227,8 @@ func (b *bench) resident() resident {
 	return r
 }
 
-// run measures one run of a case with another depth and number of steps.
-func (b *bench) run(ctx context.Context, c *bcase, depth, steps int) (*times, error) {
+// run measures one run of a case, traced or not, with another depth and number of steps.
+func (b *bench) run(ctx context.Context, c *bcase, traced bool, depth, steps int) (*times, error) {
 	random := rand.New(rand.NewPCG(b.opt.Seed, uint64(depth)))
 	prompt := func() []int32 {
 		ids := make([]int32, depth)
@@ -203,7 +241,7 @@ func (b *bench) run(ctx context.Context, c *bcase, depth, steps int) (*times, er
 	q := engine.Request{Prompt: prompt(), MaxTokens: 1, Prefill: c.mode, Sampling: sample.Params{Temperature: 1, TopP: 1, Seed: b.opt.Seed}}
 	if c.prefill {
 		left := depth
-		b.collect.start(func(s engine.Step) (wanted, last bool) {
+		b.collect.start(traced, func(s engine.Step) (wanted, last bool) {
 			left -= s.Prefill
 			return s.Prefill > 0, left == 0
 		})
@@ -218,7 +256,7 @@ func (b *bench) run(ctx context.Context, c *bcase, depth, steps int) (*times, er
 		all = append(all, q)
 	}
 	together := 0
-	b.collect.start(func(s engine.Step) (wanted, last bool) {
+	b.collect.start(traced, func(s engine.Step) (wanted, last bool) {
 		if s.Decode != c.batch || s.Prefill > 0 {
 			time.Sleep(time.Millisecond) // for the others to be submitted; steps may be shorter than that takes
 			return false, false

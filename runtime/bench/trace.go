@@ -14,7 +14,7 @@ import (
 // traceEvents is room for a step of a model of some hundred layers.
 const traceEvents = 1 << 15
 
-// times is where the time of steps went.
+// times is where the time of steps went. Without a trace, parts are empty.
 type times struct {
 	steps   int
 	took    time.Duration
@@ -58,8 +58,10 @@ func newCollector() *collector {
 	return c
 }
 
-// start makes the collector gather the steps that are wanted, until the last. The engine must be idle.
-func (c *collector) start(want func(engine.Step) (wanted, last bool)) {
+// start makes the collector gather the steps that are wanted, until the last, with or without their traces. The engine must
+// be idle.
+func (c *collector) start(traced bool, want func(engine.Step) (wanted, last bool)) {
+	c.trace.Pause(!traced)
 	c.want, c.times, c.done, c.release = want, &times{}, make(chan struct{}), make(chan struct{})
 }
 

@@ -13,7 +13,7 @@ import (
 	"cedrun/runtime/plan"
 )
 
-// Rates are what the threads of a stream can do together: the limits of this machine.
+// Rates are what the threads of a stream, or the device, can do together: the limits of this machine.
 type Rates struct {
 	Read float64 // bytes read from memory per second
 	BF16 float64 // multiplications and additions per second on BF16 operands; those of F32 where they have no instruction
@@ -31,16 +31,23 @@ const (
 // Prober measures Rates again and again: between the runs that are compared with them.
 type Prober struct {
 	s      *ced.Stream
-	data   []byte
+	at     ced.Addr // of what is read
+	size   int
+	data   []byte // the same, on a host stream
+	watch  *watch // of a device
 	all    []Rates
 	probed time.Time
 }
 
-// NewProber takes 1 GiB of memory or a quarter of what is free, in huge pages where the system gives them.
+// NewProber takes 1 GiB of memory or a quarter of what is free, in huge pages where the system gives them; of a device's
+// memory as much, or less if it is short.
 func NewProber(s *ced.Stream) (*Prober, error) { return NewProberOf(s, probeBytes) }
 
 // NewProberOf takes size bytes at most; a few hundred MiB serve a process that has other things to do.
 func NewProberOf(s *ced.Stream, size int) (*Prober, error) {
+	if !s.Host() {
+		return newDeviceProber(s, size)
+	}
 	if have := plan.Available(os.DirFS("/")); have > 0 {
 		size = int(min(int64(size), have/4))
 	}
@@ -49,7 +56,7 @@ func NewProberOf(s *ced.Stream, size int) (*Prober, error) {
 		return nil, fmt.Errorf("measure memory: no buffer of %s can be had (%w): free memory, or lift the limit on address space (ulimit -v)", plan.GB(leastProbe), err)
 	}
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // slower without
-	p := &Prober{s: s, data: data}
+	p := &Prober{s: s, at: ced.HostAddr(data), size: len(data), data: data}
 	if err := s.Fill(ced.HostAddr(data), 1, len(data)); err != nil { // pages that were never written are one page of zeros
 		p.Close()
 		return nil, err
@@ -71,11 +78,16 @@ func allocate(size int) ([]byte, error) {
 	}
 }
 
-// Bytes is the memory that a Prober holds.
+// Bytes is the memory of the host's that a Prober holds.
 func (p *Prober) Bytes() int64 { return int64(len(p.data)) }
 
 // Close frees the memory.
 func (p *Prober) Close() {
+	if p.watch != nil {
+		p.watch.close()
+		p.s.Free(p.at)
+		return
+	}
 	_ = unix.Munmap(p.data)
 	p.data = nil
 }
@@ -128,21 +140,38 @@ func (p *Prober) Spread() (most float64) {
 }
 
 func (p *Prober) measure() (r Rates, err error) {
-	began := time.Now()
-	if err := p.s.ProbeRead(ced.HostAddr(p.data), len(p.data)); err != nil {
+	took, err := p.time(func() error { return p.s.ProbeRead(p.at, p.size) })
+	if err != nil {
 		return r, err
 	}
-	r.Read = float64(len(p.data)) / time.Since(began).Seconds()
+	r.Read = float64(p.size) / took.Seconds()
+	calls := probeCalls
+	if p.watch != nil {
+		calls = deviceCalls
+	}
 	for _, x := range []struct {
 		rate *float64
 		bf16 bool
 	}{{&r.BF16, true}, {&r.F32, false}} {
-		began := time.Now()
-		flops, err := p.s.ProbeMultiply(x.bf16, probeCalls)
+		flops := 0.
+		took, err := p.time(func() (err error) {
+			flops, err = p.s.ProbeMultiply(x.bf16, calls)
+			return err
+		})
 		if err != nil {
 			return r, err
 		}
-		*x.rate = flops / time.Since(began).Seconds()
+		*x.rate = flops / took.Seconds()
 	}
 	return r, nil
+}
+
+// time is how long what f calls takes: on a host stream, the calls.
+func (p *Prober) time(f func() error) (time.Duration, error) {
+	if p.watch != nil {
+		return p.watch.time(p.s, f)
+	}
+	began := time.Now()
+	err := f()
+	return time.Since(began), err
 }

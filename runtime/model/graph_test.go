@@ -5,7 +5,6 @@ package model
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -222,24 +221,34 @@ func TestStepsGoOnWhenACaptureFails(t *testing.T) {
 	}
 }
 
-// In a trace a captured step is a row.
-func TestATraceHasOneRowOfACapturedStep(t *testing.T) {
+// What is traced runs kernel by kernel, with the same bits; when the trace is paused steps are replayed again.
+func TestATraceHasTheKernelsOfCapturedSteps(t *testing.T) {
 	needDevice(t)
-	b := newBatch(t, "base", Options{Slots: 1, Context: kv.PageTokens, StepRows: 1, Graphs: true})
+	o := Options{Slots: 1, Context: kv.PageTokens, StepRows: 1}
+	captured := o
+	captured.Graphs = true
+	b := newBatch(t, "base", o, captured)
 	b.fill(5)
 	b.decode(1)
-	trace := ced.NewTrace(1000)
-	s := b.models[0].s
+	trace, s := ced.NewTrace(1000), b.models[1].s
 	s.SetTrace(trace)
 	b.decode(1)
-	s.SetTrace(nil)
-	var kernels []string
+	count := map[string]int{}
 	for _, e := range trace.Events() {
-		if e.Kernel != "" && e.Kernel != "upload" {
-			kernels = append(kernels, e.Kernel)
+		count[e.Kernel]++
+	}
+	if layers := b.models[1].cfg.Layers; count["graph"] != 0 || count["csa2_attend"] != layers || count["mhc_border"] != 2*layers+1 {
+		t.Errorf("a step ran %v", count)
+	}
+	trace.Reset()
+	trace.Pause(true)
+	b.decode(1)
+	for _, e := range trace.Events() {
+		if e.Kernel != "" {
+			t.Errorf("%+v in a paused trace", e)
 		}
 	}
-	if want := []string{"graph", "download"}; !slices.Equal(kernels, want) {
-		t.Errorf("a step ran %q, want %q", kernels, want)
+	if g := b.models[1].Use().Graphs; g.Replayed != 1 {
+		t.Errorf("%+v", g)
 	}
 }

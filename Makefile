@@ -55,6 +55,7 @@ test-sim-go: sim
 	go test -tags sim -run 'Residency|Captur|Stale|ATrace|LackedMemory|ExpertsOfTheCPU' ./runtime/model
 	CED_SIM_SEED=0 go test -tags sim -run 'Residency.*/half$$' ./runtime/model # copies as late as may be
 	go test -tags sim -run 'Experts|Device|Step' ./runtime/engine
+	go test -tags sim -run 'Device' ./cuda ./runtime/bench ./runtime/profile
 	go test -tags sim -run 'Device|Auto|AServer' ./cmd/cedrun
 	for m in $(MINIS); do bin/cedrun-sim conform --backend cuda --model testdata/mini/$$m || exit 1; done
 # Minutes each, by hand: the same under the sanitizers. Each finds faults that the others do not see.

@@ -65,6 +65,9 @@ func (t *Trace) Reset() {
 
 func (t *Trace) end() {
 	if t.open {
+		if t.device != nil {
+			t.device.wait()
+		}
 		t.section.Took = time.Since(t.epoch) - t.section.Start
 		t.add(t.section)
 		t.open = false
@@ -126,7 +129,8 @@ func (s *Stream) Mark(part string, layer int) {
 	}
 }
 
-// EndSection ends the section without beginning another.
+// EndSection ends the section without beginning another. On a device it waits for what is traced, so that whoever times a
+// step by the host's clock has all of it.
 func (s *Stream) EndSection() {
 	if s.trace != nil {
 		s.trace.end()

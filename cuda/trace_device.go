@@ -99,9 +99,15 @@ func (d *deviceClock) recycle() {
 	d.calls = d.calls[:0]
 }
 
+// wait returns when the device is through with all calls, and reports whether it was.
+func (d *deviceClock) wait() bool {
+	n := len(d.calls)
+	return n > 0 && d.calls[n-1].to.Sync() == nil
+}
+
 // settle gives the events that are not settled their times on the device, where it knows them.
 func (d *deviceClock) settle(t *Trace) {
-	if n := len(d.calls); n > 0 && d.calls[n-1].to.Sync() == nil {
+	if d.wait() {
 		d.place(t)
 	}
 	d.recycle()

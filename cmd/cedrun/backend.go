@@ -66,24 +66,6 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 	return kind, nil
 }
 
-// hostBackend is backend for commands that measure: they do so on the CPU only, which auto means there.
-func (con *console) hostBackend(c *cli.Context, onDevice error) (ced.Kind, error) {
-	if c.String("backend") == "auto" {
-		if c.IsSet("device") || c.IsSet("expert-memory") || c.IsSet("expert-compute") {
-			return 0, onDevice
-		}
-		if devices() && ced.Devices(ced.CUDA) > 0 {
-			con.log.Warn().Msg("measuring the CPU: devices are not measured yet")
-		}
-		return ced.CPU, nil
-	}
-	kind, err := con.backend(c)
-	if err == nil && kind == ced.CUDA {
-		return 0, onDevice
-	}
-	return kind, err
-}
-
 // placed is a setup on the CPU instead of a device that auto took and that has no room for it, with a word why. Flags that
 // ask for the impossible stay errors.
 func (con *console) placed(f *engine.Files, setup engine.Setup) engine.Setup {

@@ -30,6 +30,8 @@ func profileCommand(con *console) *cli.Command {
 			"them. The rows of a phase and its unaccounted time sum to its steps exactly. The request is --prompt, --prompt-file or\n" +
 			"--messages, or else --prompt-tokens random tokens; a short one before it, which is not recorded, warms up.\n" +
 			"With --attach the time is that of a process that serves or generates, for --seconds.\n" +
+			"On a device times of kernels are those of its events, around each; the request runs once before without them, which the\n" +
+			"report says beside, for then decode steps are replayed as graphs.\n" +
 			"--trace writes every call for Perfetto (ui.perfetto.dev) or chrome://tracing. --roofline measures this machine's rates,\n" +
 			"adds bytes, FLOPs and the share of the limit to the table, and draws kernels under their ceilings.\n\n" +
 			"Examples:\n" +
@@ -67,7 +69,8 @@ type profiling struct {
 	inst     *engine.Instance
 	recorder *profile.Recorder
 	req      engine.Request
-	limits   *profile.Limits // nil: not asked for
+	limits   *profile.Limits    // nil: not asked for
+	plain    *profile.Recording // of a device, without a trace
 }
 
 func (con *console) profile(c *cli.Context) error {
@@ -93,7 +96,7 @@ func (con *console) profile(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kind, err := con.hostBackend(c, profile.ErrDevice)
+	kind, err := con.backend(c)
 	if err != nil {
 		return err
 	}
@@ -168,6 +171,13 @@ func (p *profiling) run(c *cli.Context) error {
 	if err := probe(); err != nil {
 		return err
 	}
+	if p.inst.Setup.Backend == ced.CUDA {
+		p.show("running the request without a trace")
+		if p.plain, err = profile.Time(c.Context, p.recorder, p.inst, p.req); err != nil {
+			p.clear()
+			return p.interrupted(c, err)
+		}
+	}
 	p.show("recording")
 	rec, err := profile.Record(c.Context, p.recorder, p.inst, p.req)
 	if err == nil {
@@ -211,7 +221,7 @@ func (p *profiling) prober(c *cli.Context) (probe func() error, done func(), err
 	if c.String("roofline") == "" {
 		return func() error { return nil }, func() {}, nil
 	}
-	s, err := ced.Open(p.inst.Setup.Backend, 0, p.inst.Threads())
+	s, err := ced.Open(p.inst.Setup.Backend, p.inst.Setup.Device, p.inst.Threads())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -257,6 +267,9 @@ func (p *profiling) write(c *cli.Context, rec *profile.Recording) error {
 	subject := subjectOf(p.inst)
 	subject.Mode = p.req.Prefill.String()
 	r := profile.New(subject, rec, p.works(rec), p.limits)
+	if p.plain != nil {
+		r.Compare(p.plain)
+	}
 	return p.writeProfile(c, r, rec)
 }
 

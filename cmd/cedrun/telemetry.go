@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -28,7 +29,7 @@ func (con *console) publish(command string, setup *engine.Setup) *publish.Publis
 		case inst == nil:
 			return s, nil, fmt.Errorf("process %d is still loading its model: try again when it is ready", os.Getpid())
 		case inst.Setup.Backend == ced.CUDA:
-			return s, nil, profile.ErrDevice
+			return s, nil, errAttachDevice
 		}
 		geometry, err = readGeometry(inst.Source)
 		return subjectOf(inst), geometry, err
@@ -42,6 +43,8 @@ func (con *console) publish(command string, setup *engine.Setup) *publish.Publis
 	return pub
 }
 
+var errAttachDevice = errors.New("that process computes on a device, whose steps a profile would slow down: profile a request of its own, with cedrun profile --backend cuda")
+
 // readGeometry is a model's config.json.
 func readGeometry(src engine.Source) (json.RawMessage, error) {
 	if src.FS != nil {
@@ -52,7 +55,15 @@ func readGeometry(src engine.Source) (json.RawMessage, error) {
 
 // subjectOf says what runs, where each request has a prefill mode of its own.
 func subjectOf(inst *engine.Instance) profile.Subject {
-	return profile.Subject{
+	s := profile.Subject{
 		Model: inst.Source.Name(), Backend: inst.Setup.Backend.String(), ISA: ced.ISA(), Threads: inst.Threads(), Chunk: inst.Setup.Chunk,
 	}
+	if inst.Setup.Backend == ced.CUDA {
+		d, err := ced.DeviceInfo(inst.Setup.Device)
+		if err != nil { // it has failed meanwhile
+			d.Name = fmt.Sprintf("device %d", inst.Setup.Device)
+		}
+		s.Device, s.ISA, s.Simulated = d.Name, "compute capability "+d.Capability(), ced.Simulated
+	}
+	return s
 }

@@ -37,7 +37,7 @@ func (r *Report) WriteTrace(w io.Writer, rec *Recording) error {
 		t.epoch = rec.Steps[0].Began
 	}
 	_, t.err = io.WriteString(t.w, `{"displayTimeUnit":"ms","otherData":{"model":`+quote(r.Model)+`,"backend":`+quote(r.Backend)+`,"isa":`+quote(r.ISA)+
-		`,"threads":`+quote(strconv.Itoa(r.Threads))+`},"traceEvents":[`)
+		`,"threads":`+quote(strconv.Itoa(r.Threads))+r.device()+`},"traceEvents":[`)
 	t.tracks(r, rec)
 	for i := range rec.Steps {
 		t.step(i, &rec.Steps[i])
@@ -52,6 +52,17 @@ func (r *Report) WriteTrace(w io.Writer, rec *Recording) error {
 		return fmt.Errorf("write trace: %w", t.err)
 	}
 	return nil
+}
+
+// device is what a trace says of one.
+func (s *Subject) device() string {
+	switch {
+	case s.Simulated:
+		return `,"device":` + quote(s.Device) + `,"simulated":` + quote(simulated)
+	case s.Device != "":
+		return `,"device":` + quote(s.Device)
+	}
+	return ""
 }
 
 func quote(s string) string {

@@ -16,6 +16,9 @@ const quietSpread = 0.3
 // small is the share of a phase below which kernels are shown as one.
 const small = 0.001
 
+// simulated warns of figures of a simulated device.
+const simulated = "THE DEVICE IS SIMULATED: no time, rate or share here says anything"
+
 // Print writes the report for people, in 80 columns unless work is known: a table of kernels and one of layers for each
 // phase. With all set, the rows of every layer follow.
 func (r *Report) Print(w io.Writer, all bool) error {
@@ -26,8 +29,16 @@ func (r *Report) Print(w io.Writer, all bool) error {
 		mode = ", " + r.Mode + " prefill"
 	}
 	p.line("backend %s (%s), %d threads, chunks of %d%s", r.Backend, r.ISA, r.Threads, r.Chunk, mode)
+	where := "this machine"
+	if r.Device != "" {
+		where = r.Device
+		p.line("kernel by kernel, timed by events of the device: %s", r.Device)
+	}
+	if r.Simulated {
+		p.line(simulated)
+	}
 	if l := r.Limits; l != nil {
-		p.line("this machine: reads %.1f GB/s, multiplies %.0f GFLOP/s in BF16, %.0f in F32", l.Read, l.BF16, l.F32)
+		p.line(where+": reads %.1f GB/s, multiplies %.0f GFLOP/s in BF16, %.0f in F32", l.Read, l.BF16, l.F32)
 		if l.Spread > quietSpread {
 			p.line("the machine was not quiet: these rates vary by %.0f %%, so shares of limits are unreliable", 100*l.Spread)
 		}
@@ -50,7 +61,7 @@ func (r *Report) Print(w io.Writer, all bool) error {
 		p.line("no step was recorded")
 	}
 	for i := range r.Phases {
-		p.phase(&r.Phases[i], r.Limits != nil, all)
+		p.phase(&r.Phases[i], r.Limits != nil, all, r.Simulated)
 	}
 	return p.err
 }
@@ -67,13 +78,19 @@ func (p *page) line(format string, args ...any) {
 	}
 }
 
-func (p *page) phase(x *Phase, limits, all bool) {
+func (p *page) phase(x *Phase, limits, all, simulated bool) {
 	p.line("")
 	steps := "1 step"
 	if x.Steps != 1 {
 		steps = fmt.Sprintf("%d steps of %s", x.Steps, ms(x.Took/time.Duration(max(x.Steps, 1))))
 	}
+	if simulated {
+		steps += " (simulated)"
+	}
 	p.line("%s: %d tokens in %s, %s tok/s, %s", strings.ToUpper(x.Name), x.Tokens, ms(x.Took), rate(x.Rate), steps)
+	if u := x.Plain; u != nil {
+		p.line("untraced: %s, %d of %d steps replayed as graphs", ms(u.Took), u.Graphs, u.Steps)
+	}
 	p.head("", limits)
 	few := Row{Part: "small kernels"}
 	for _, r := range x.Kernels() {

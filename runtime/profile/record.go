@@ -36,6 +36,7 @@ type Recording struct {
 	// unaccounted. LeftOut counts the steps after those that filled the recording.
 	Dropped, LeftOut int
 	Used             Used
+	graphs           uint64 // decode steps that were one launch
 }
 
 // Used is what the process took of the machine meanwhile.
@@ -105,14 +106,14 @@ func (r *Recorder) Observe(s engine.Step) {
 	r.rec.Steps = append(r.rec.Steps, step)
 }
 
-// ErrDevice refuses a stream whose calls only enqueue.
-var ErrDevice = errors.New("backend cuda: kernels run after their calls return, and device events are not recorded yet; profile with --backend cpu")
-
 // errBusy is returned by Start while another recording runs.
 var errBusy = errors.New("another profile of this process is being recorded: wait for its end")
 
 // Start records steps that begin from now on.
-func (r *Recorder) Start() error {
+func (r *Recorder) Start() error { return r.start(true) }
+
+// start records steps, traced or not.
+func (r *Recorder) start(traced bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rec != nil {
@@ -121,7 +122,7 @@ func (r *Recorder) Start() error {
 	r.rec, r.kept, r.seen, r.since = &Recording{}, 0, 0, r.trace.At(time.Now())
 	r.used = usage()
 	r.on.Store(true)
-	r.trace.Pause(false)
+	r.trace.Pause(!traced)
 	return nil
 }
 
@@ -152,10 +153,18 @@ func (r *Recorder) For(ctx context.Context, span time.Duration) (*Recording, err
 // Record runs a request to its end under the recorder that its engine was started with. When ctx ends it, what was
 // recorded until then comes beside the error.
 func Record(ctx context.Context, r *Recorder, inst *engine.Instance, q engine.Request) (*Recording, error) {
-	if inst.Setup.Backend == ced.CUDA {
-		return nil, ErrDevice
-	}
-	if err := r.Start(); err != nil {
+	return record(ctx, r, inst, q, true)
+}
+
+// Time runs a request as Record does, without a trace: for the time of steps that nothing disturbs, which on a device are
+// graphs where they decode.
+func Time(ctx context.Context, r *Recorder, inst *engine.Instance, q engine.Request) (*Recording, error) {
+	return record(ctx, r, inst, q, false)
+}
+
+func record(ctx context.Context, r *Recorder, inst *engine.Instance, q engine.Request, traced bool) (*Recording, error) {
+	before := inst.Load().Graphs.Replayed
+	if err := r.start(traced); err != nil {
 		return nil, err
 	}
 	g, err := inst.Submit(ctx, q)
@@ -166,6 +175,7 @@ func Record(ctx context.Context, r *Recorder, inst *engine.Instance, q engine.Re
 	result := g.Wait()
 	r.settle(result.Stats.PromptTokens - result.Stats.Reused + result.Stats.DecodeSteps)
 	out := r.Stop()
+	out.graphs = inst.Load().Graphs.Replayed - before
 	if result.Finish == engine.FinishCancelled {
 		return out, context.Cause(ctx)
 	}

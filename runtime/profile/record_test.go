@@ -21,12 +21,17 @@ const chunk = 16
 // start starts a small model under a recorder.
 func start(t testing.TB, name string) (*engine.Instance, *Recorder) {
 	t.Helper()
+	return startOn(t, name, ced.CPU)
+}
+
+func startOn(t testing.TB, name string, backend ced.Kind) (*engine.Instance, *Recorder) {
+	t.Helper()
 	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/" + name}, checkpoint.Options{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := NewRecorder()
-	inst, err := engine.Start(f, engine.Setup{Backend: ced.CPU, Context: 128, Chunk: chunk, Slots: 2, NoSelfTest: true, Trace: r.Trace(), Observe: r.Observe})
+	inst, err := engine.Start(f, engine.Setup{Backend: backend, Context: 128, Chunk: chunk, Slots: 2, NoSelfTest: true, Trace: r.Trace(), Observe: r.Observe})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,39 +130,44 @@ func TestWorkOfThePlanIsInRowsOfTheTrace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			works := Works{Prefill: {}, Decode: {}}
-			works[Prefill].AddPrompt(inst.Config, plan.Thresholds(model.NewPlan(inst.Config, model.Exact, prompt)), prompt, chunk)
-			for i := range tokens - 1 {
-				works[Decode].AddDecode(inst.Config, 1, prompt+i)
-			}
-			limits := &Limits{Read: 10, BF16: 100, F32: 200}
-			for _, p := range New(Subject{}, rec, works, limits).Phases {
-				var got, want plan.Work
-				for _, w := range works[p.Name] {
-					want.Bytes += w.Bytes
-					want.FLOPs += w.FLOPs
-				}
-				least := 0.
-				for _, x := range p.Rows {
-					got.Bytes += x.Bytes
-					got.FLOPs += x.FLOPs
-					least += x.Limit
-					if x.Bound != (Bound{}) && (x.Calls == 0 || x.OfLimit <= 0 || x.By == "") {
-						t.Errorf("%s: %+v", p.Name, x)
-					}
-				}
-				if math.Abs(got.Bytes/want.Bytes-1) > 1e-9 || math.Abs(got.FLOPs/want.FLOPs-1) > 1e-9 {
-					t.Errorf("%s: rows hold %+v, the plan %+v", p.Name, got, want)
-				}
-				sum := 0.
-				for _, x := range p.Kernels() {
-					sum += x.Limit
-				}
-				if math.Abs(sum/least-1) > 1e-9 {
-					t.Errorf("%s: limits sum to %v by kernel, %v by row", p.Name, sum, least)
-				}
-			}
+			checkWork(t, inst, rec, prompt, tokens)
 		})
+	}
+}
+
+func checkWork(t *testing.T, inst *engine.Instance, rec *Recording, prompt, tokens int) {
+	t.Helper()
+	works := Works{Prefill: {}, Decode: {}}
+	works[Prefill].AddPrompt(inst.Config, plan.Thresholds(model.NewPlan(inst.Config, model.Exact, prompt)), prompt, chunk)
+	for i := range tokens - 1 {
+		works[Decode].AddDecode(inst.Config, 1, prompt+i)
+	}
+	limits := &Limits{Read: 10, BF16: 100, F32: 200}
+	for _, p := range New(Subject{}, rec, works, limits).Phases {
+		var got, want plan.Work
+		for _, w := range works[p.Name] {
+			want.Bytes += w.Bytes
+			want.FLOPs += w.FLOPs
+		}
+		least := 0.
+		for _, x := range p.Rows {
+			got.Bytes += x.Bytes
+			got.FLOPs += x.FLOPs
+			least += x.Limit
+			if x.Bound != (Bound{}) && (x.Calls == 0 || x.OfLimit <= 0 || x.By == "") {
+				t.Errorf("%s: %+v", p.Name, x)
+			}
+		}
+		if math.Abs(got.Bytes/want.Bytes-1) > 1e-9 || math.Abs(got.FLOPs/want.FLOPs-1) > 1e-9 {
+			t.Errorf("%s: rows hold %+v, the plan %+v", p.Name, got, want)
+		}
+		sum := 0.
+		for _, x := range p.Kernels() {
+			sum += x.Limit
+		}
+		if math.Abs(sum/least-1) > 1e-9 {
+			t.Errorf("%s: limits sum to %v by kernel, %v by row", p.Name, sum, least)
+		}
 	}
 }
 

@@ -27,14 +27,17 @@ type Report struct {
 type Subject struct {
 	Model   string `json:"model"`
 	Backend string `json:"backend"`
-	ISA     string `json:"isa"`
-	Threads int    `json:"threads"`
-	Chunk   int    `json:"chunk"`          // prompt tokens of a step
-	Mode    string `json:"mode,omitempty"` // of prefill; empty: each request's own
-	PID     int    `json:"pid,omitempty"`  // of the process that was attached to
+	Device  string `json:"device,omitempty"`
+	// Simulated: the device is none, and no time or rate of it says anything.
+	Simulated bool   `json:"simulated,omitempty"`
+	ISA       string `json:"isa"` // of a device its compute capability
+	Threads   int    `json:"threads"`
+	Chunk     int    `json:"chunk"`          // prompt tokens of a step
+	Mode      string `json:"mode,omitempty"` // of prefill; empty: each request's own
+	PID       int    `json:"pid,omitempty"`  // of the process that was attached to
 }
 
-// Limits are the machine's rates, all threads together.
+// Limits are the machine's rates, all threads together, or the device's.
 type Limits struct {
 	Read   float64 `json:"read_gbps"`
 	BF16   float64 `json:"bf16_gflops"`
@@ -70,6 +73,14 @@ type Phase struct {
 	Rows        []Row         `json:"rows"` // by layer, part and kernel, as they run
 	Unaccounted time.Duration `json:"unaccounted_ns"`
 	Accounted   float64       `json:"accounted"` // share of Took that is in Rows
+	Plain       *Plain        `json:"untraced,omitempty"`
+}
+
+// Plain is what a phase's steps took without a trace, beside a device's, whose events and launches one by one cost time.
+type Plain struct {
+	Steps  int           `json:"steps"`
+	Took   time.Duration `json:"took_ns"`
+	Graphs int           `json:"graphs"` // steps that were one launch
 }
 
 // Host is the kernel of the rows that hold the host's time between kernels.
@@ -121,6 +132,24 @@ func New(s Subject, rec *Recording, works Works, limits *Limits) *Report {
 		}
 	}
 	return r
+}
+
+// Compare adds what the same request took without a trace.
+func (r *Report) Compare(plain *Recording) {
+	for i := range r.Phases {
+		x, p := &r.Phases[i], &Plain{}
+		for j := range plain.Steps {
+			if s := &plain.Steps[j]; phaseOf(s) == x.Name {
+				p.Steps, p.Took = p.Steps+1, p.Took+s.Took
+			}
+		}
+		if x.Name == Decode {
+			p.Graphs = int(plain.graphs)
+		}
+		if p.Steps > 0 {
+			x.Plain = p
+		}
+	}
 }
 
 func phaseOf(s *Step) string {

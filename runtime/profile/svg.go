@@ -48,6 +48,12 @@ func newDrawing(r *Report) *drawing {
 	for _, p := range r.Phases {
 		what += fmt.Sprintf("; %s of %d tokens, %s tok/s", p.Name, p.Tokens, rate(p.Rate))
 	}
+	if r.Device != "" {
+		what = ", " + r.Device + what
+	}
+	if r.Simulated {
+		what += ", " + simulated
+	}
 	d.text(plotLeft, 46, "start", `fill="#555"`, fmt.Sprintf("backend %s (%s), %d threads%s", r.Backend, r.ISA, r.Threads, what))
 	return d
 }

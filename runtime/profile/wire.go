@@ -184,7 +184,7 @@ func DecodeReply(data []byte) (*Reply, error) {
 		return nil, errors.New("profile: an answer without a recording")
 	}
 	s := &r.Subject
-	for _, text := range []*string{&s.Model, &s.Backend, &s.ISA, &s.Mode} {
+	for _, text := range []*string{&s.Model, &s.Backend, &s.Device, &s.ISA, &s.Mode} {
 		*text = printable(*text)
 	}
 	return &r, nil

@@ -36,7 +36,7 @@ type Recording struct {
 	// unaccounted. LeftOut counts the steps after those that filled the recording.
 	Dropped, LeftOut int
 	Used             Used
-	graphs           uint64 // decode steps that were one launch
+	Graphs           uint64 // decode steps that were one launch; stays in its process
 }
 
 // Used is what the process took of the machine meanwhile.
@@ -175,7 +175,7 @@ func record(ctx context.Context, r *Recorder, inst *engine.Instance, q engine.Re
 	result := g.Wait()
 	r.settle(result.Stats.PromptTokens - result.Stats.Reused + result.Stats.DecodeSteps)
 	out := r.Stop()
-	out.graphs = inst.Load().Graphs.Replayed - before
+	out.Graphs = inst.Load().Graphs.Replayed - before
 	if result.Finish == engine.FinishCancelled {
 		return out, context.Cause(ctx)
 	}

@@ -144,7 +144,7 @@ func (r *Report) Compare(plain *Recording) {
 			}
 		}
 		if x.Name == Decode {
-			p.Graphs = int(plain.graphs)
+			p.Graphs = int(plain.Graphs)
 		}
 		if p.Steps > 0 {
 			x.Plain = p

@@ -14,6 +14,9 @@
 //    reduce(lanes, sums)    the tree, for 16 sums of 16 lanes
 #pragma once
 
+// Loops over registers: unrolled early, or GCC keeps the arrays in memory as well.
+#define CED_UNROLL _Pragma("GCC unroll 16")
+
 constexpr uint32_t kSlice = 512;   // elements of k that the blocked product expands at a time
 constexpr uint32_t kPanel = 8192;  // f32 of activations that the direct product keeps in the innermost cache
 
@@ -133,21 +136,24 @@ inline void direct_step(const Strip<N, R> &t, size_t b, int i0, typename S::Seen
                         typename S::V (*acc)[R][16 / S::kWidth]) {
   constexpr int P = 16 / S::kWidth, kParts = 2 * n * P;  // parts: odd elements, even elements
   typename S::V v[some][kParts];
+  CED_UNROLL
   for (int i = 0; i < some; i++) {
     const uint8_t *scales = f == CED_FP4 ? t.scales[i0 + i] + b : nullptr;
     S::template decode<f, n>(t.w[i0 + i] + b * bytes32(f), scales, seen, v[i]);
-    if (f == CED_FP8 && R > 1)
-      for (int h = 0; h < kParts; h++) v[i][h] = S::mul(v[i][h], S::of(t.factors[i0 + i][b + h / (2 * P)]));
+    if (f == CED_FP8 && R > 1) CED_UNROLL
+    for (int h = 0; h < kParts; h++) v[i][h] = S::mul(v[i][h], S::of(t.factors[i0 + i][b + h / (2 * P)]));
   }
-  for (int h = 0; h < kParts; h++)
-    for (int r = 0; r < R; r++) {
-      const float *x = t.x[f == CED_FP8 ? i0 : 0] + r * t.stride + 32 * b + h * S::kWidth;
-      const auto u = some > 1 && R > 4 && f != CED_FP8 ? S::load_once(x) : S::load(x);
-      for (int i = 0; i < some; i++) {
-        auto &sum = acc[i0 + i][r][h % P];
-        sum = f == CED_F32 ? S::mul_add(v[i][h], u, sum) : S::fma(v[i][h], u, sum);
-      }
+  CED_UNROLL
+  for (int h = 0; h < kParts; h++) CED_UNROLL
+  for (int r = 0; r < R; r++) {
+    const float *x = t.x[f == CED_FP8 ? i0 : 0] + r * t.stride + 32 * b + h * S::kWidth;
+    const auto u = some > 1 && R > 4 && f != CED_FP8 ? S::load_once(x) : S::load(x);
+    CED_UNROLL
+    for (int i = 0; i < some; i++) {
+      auto &sum = acc[i0 + i][r][h % P];
+      sum = f == CED_F32 ? S::mul_add(v[i][h], u, sum) : S::fma(v[i][h], u, sum);
     }
+  }
 }
 
 // The same for all N rows: together where the registers hold them, so that x is loaded once.
@@ -155,6 +161,7 @@ template <class S, ced_format f, int n, int N, int R>
 inline void direct_step(const Strip<N, R> &t, size_t b, typename S::Seen &seen,
                         typename S::V (*acc)[R][16 / S::kWidth]) {
   constexpr int some = S::kWidth == 16 && R > 2 ? N : 1;
+  CED_UNROLL
   for (int i = 0; i < N; i += some) direct_step<S, f, n, some>(t, b, i, seen, acc);
 }
 
@@ -164,29 +171,35 @@ inline void direct_strip(const Strip<N, R> &t, typename S::Seen &seen) {
   constexpr int P = 16 / S::kWidth, B = S::template blocks<f>();
   constexpr size_t kLine = f == CED_F32 ? 1 : 64 / bytes32(f);  // blocks of a cache line
   typename S::V acc[N][R][P];
-  for (int i = 0; i < N; i++)
-    for (int r = 0; r < R; r++) {
-      for (int l = 0; l < P; l++)
-        acc[i][r][l] = t.first ? S::zero() : S::load(t.lanes[i] + r * kLanes + l * S::kWidth);
-      if (f == CED_FP4 && !t.first) S::shuffle(acc[i][r]);
-    }
+  CED_UNROLL
+  for (int i = 0; i < N; i++) CED_UNROLL
+  for (int r = 0; r < R; r++) {
+    CED_UNROLL
+    for (int l = 0; l < P; l++)
+      acc[i][r][l] = t.first ? S::zero() : S::load(t.lanes[i] + r * kLanes + l * S::kWidth);
+    if (f == CED_FP4 && !t.first) S::shuffle(acc[i][r]);
+  }
   size_t b = 0;
   for (; b + kLine <= t.blocks; b += kLine) {
     const size_t ahead = t.ahead + (b * bytes32(f) >= t.edge ? t.jump : 0);
+    CED_UNROLL
     for (int i = 0; i < N; i++) {
       const uintptr_t p = reinterpret_cast<uintptr_t>(t.w[i]) + b * bytes32(f) + ahead;
       S::prefetch(reinterpret_cast<const uint8_t *>(p));
       if (fetches_far(f, R)) S::prefetch_far(reinterpret_cast<const uint8_t *>(p - ahead + t.far));
       if (f == CED_F32) S::prefetch(reinterpret_cast<const uint8_t *>(p + 64));
     }
+    CED_UNROLL
     for (size_t u = 0; u < kLine; u += B) direct_step<S, f, B, N, R>(t, b + u, seen, acc);
   }
   for (; b < t.blocks; b++) direct_step<S, f, 1, N, R>(t, b, seen, acc);
-  for (int i = 0; i < N; i++)
-    for (int r = 0; r < R; r++) {
-      if (f == CED_FP4) S::shuffle(acc[i][r]);
-      for (int l = 0; l < P; l++) S::store(t.lanes[i] + r * kLanes + l * S::kWidth, acc[i][r][l]);
-    }
+  CED_UNROLL
+  for (int i = 0; i < N; i++) CED_UNROLL
+  for (int r = 0; r < R; r++) {
+    if (f == CED_FP4) S::shuffle(acc[i][r]);
+    CED_UNROLL
+    for (int l = 0; l < P; l++) S::store(t.lanes[i] + r * kLanes + l * S::kWidth, acc[i][r][l]);
+  }
 }
 
 // The strips of neighbouring rows from their first element on: weight rows w[i][0 .. rows), with lanes that follow
@@ -316,7 +329,8 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
       }
       continue;
     }
-    // Rows that share FP8 scales are a stream each, or are split into N where N scaled activation rows are too many.
+    // Rows that share FP8 scales are a stream each, or are split into N: where there are too few such, and where N
+    // scaled activation rows are too many.
     for (int n = 0; n < count;) {
       int at[N], end[N], longest = 0, shortest = count;
       const auto grid = [&](int from) {
@@ -325,7 +339,7 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
         return to;
       };
       const int first = n;
-      const bool each = !kScaleX || (N * depth <= kMost / 2 && (grid(n) - n) * N <= count - n);
+      const bool each = (!kScaleX || N * depth <= kMost / 2) && (grid(n) - n) * N <= count - n;
       const int split = each ? 0 : (grid(n) - n + N - 1) / N;
       for (int i = 0; i < N; i++) {
         at[i] = each ? n : first + i * split;

@@ -9,13 +9,14 @@ namespace ced {
 
 constexpr int kHeadTile = 8;  // heads that are computed together; head counts are padded to it
 constexpr int kQueryLanes = 16;
+constexpr int kChunk = 8;  // keys that are multiplied with the queries while the first-level cache has them
 
 // Floats from one key's values to the next: rows of 2 KB would all fall into the same sets of the first-level cache.
 constexpr int64_t value_stride(int64_t dim) { return dim + 16; }
 
 struct BlockOps {
-  // Dequantised rows of n keys, [n, value_stride(dim)].
-  void (*values)(const Key *keys, int n, int64_t dim, float *out);
+  // Dequantised rows of n keys, [n, value_stride(dim)]. Asks for those kChunk keys on, of which `more` follow the n.
+  void (*values)(const Key *keys, int n, int more, int64_t dim, float *out);
   // logits[h][j] = scale * q_h . key j, [tiles * 8, 64]; those from n on are undefined. q [tiles, dim/16, 8, 16].
   // Lane l of 16 adds channels l, l+16, ... in this order, then the lanes at distances 8, 4, 2, 1.
   void (*scores)(const float *q, int64_t tiles, const float *values, int n, int64_t dim, float scale,

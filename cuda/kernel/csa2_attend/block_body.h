@@ -14,11 +14,10 @@ CED_TARGET void prefetch(const Key &key, int64_t bytes) {
   __builtin_prefetch(key.scales);
 }
 
-CED_TARGET void values(const Key *keys, int n, int64_t dim, float *out) {
-  constexpr int kAhead = 4;
+CED_TARGET void values(const Key *keys, int n, int more, int64_t dim, float *out) {
   for (int j = 0; j < n; j++, out += value_stride(dim)) {
     const Key &key = keys[j];
-    if (j + kAhead < n) prefetch(keys[j + kAhead], keys[j + kAhead].global ? dim / 2 : dim);
+    if (j + kChunk < n + more) prefetch(keys[j + kChunk], keys[j + kChunk].global ? dim / 2 : dim);
     if (!key.global) {
       for (int64_t d = 0; d < dim; d += 32) {
         const uint8_t scale = key.scales[d / 32];
@@ -82,8 +81,8 @@ CED_TARGET void scores(const float *q, int64_t tiles, const float *keys, int n, 
 CED_TARGET void mix(const float *p, const float *carry, const float *keys, int n, int64_t dim, int64_t tiles,
                     float *acc) {
   constexpr int H = M::kMixHeads, V = M::kMixVectors;
-  for (int64_t h = 0; h < tiles * kHeadTile; h += H) {
-    for (int64_t d = 0; d < dim; d += V * W) {
+  for (int64_t d = 0; d < dim; d += V * W) {  // columns that the heads share stay in the first-level cache
+    for (int64_t h = 0; h < tiles * kHeadTile; h += H) {
       F sum[H][V];
 #pragma GCC unroll 8
       for (int i = 0; i < H; i++)

@@ -75,8 +75,12 @@ void attend(const BlockOps &ops, const ced_csa2_attend_args &a, const AttendScra
     Key keys[kBlock];
     const int n = list.block(b, keys);
     if (n == 0) continue;
-    ops.values(keys, n, dim, w.keys);
-    ops.scores(w.q + first * dim, tiles, w.keys, n, dim, scale, w.p + first * kBlock);
+    for (int j = 0; j < n; j += kChunk) {
+      const int some = std::min(kChunk, n - j);
+      float *values = w.keys + j * value_stride(dim);
+      ops.values(keys + j, some, n - j - some, dim, values);
+      ops.scores(w.q + first * dim, tiles, values, some, dim, scale, w.p + first * kBlock + j);
+    }
     vectorised<Soften>(&w, first, padded, n);
     ops.mix(w.p + first * kBlock, w.carry + first, w.keys, n, dim, tiles, w.acc + first * dim);
   }

@@ -81,7 +81,10 @@ func (m *Model) RunTail(q *Sequence, rows int) error {
 		p.hasSel = p.hasSel || m.schedule[l].OwnsIndex
 		p.hasCand = p.hasCand || m.schedule[l].CandidateSource
 	}
-	var err error
+	err := m.slots.between(&m.meter)
+	if err != nil {
+		return err
+	}
 	if p.in, err = p.all(m); err != nil {
 		return err
 	}
@@ -97,6 +100,10 @@ func (m *Model) RunTail(q *Sequence, rows int) error {
 			return fmt.Errorf("layer %d: %w", l, err)
 		}
 	}
+	if err := m.slots.sent(m.ws.idx); err != nil {
+		return err
+	}
+	m.byHost.counted(&m.meter)
 	q.tail += n
 	return nil
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "kernel/expert_gemm/pack.h"
@@ -28,17 +29,21 @@ struct Expert {
     return {addr[0], addr[1], addr[2], addr[3], addr[4], addr[5]};
   }
   ced_expert put_packed(Rig &rig, uint32_t dim, uint32_t inter, uint32_t parts = 3) const {
-    uint64_t addr[6], w2 = 0;
+    uint64_t w2 = 0;
+    const uint64_t at = rig.put(packed(dim, inter, parts, &w2));
+    return {at, 0, 0, 0, at + w2, 0};
+  }
+  std::vector<uint8_t> packed(uint32_t dim, uint32_t inter, uint32_t parts, uint64_t *w2) const {
+    uint64_t addr[6];
     for (size_t i = 0; i < 6; i++) addr[i] = reinterpret_cast<uint64_t>(tensors[i].data());
     const ced_expert from{addr[0], addr[1], addr[2], addr[3], addr[4], addr[5]};
     // at a multiple of 32
-    std::vector<uint8_t> bytes(ced_expert_pack_bytes(dim, inter, &w2) + 32);
+    std::vector<uint8_t> bytes(ced_expert_pack_bytes(dim, inter, w2) + 32);
     uint8_t *to = bytes.data() + (32 - reinterpret_cast<uintptr_t>(bytes.data()) % 32) % 32;
     ced_err err;
     for (uint32_t i = 0; i < parts; i++)
       CHECK_EQ(ced_expert_pack(&from, dim, inter, i, parts, reinterpret_cast<uint64_t>(to), &err), CED_OK);
-    const uint64_t at = rig.put(std::vector<uint8_t>(to, to + bytes.size() - 32));
-    return {at, 0, 0, 0, at + w2, 0};
+    return std::vector<uint8_t>(to, to + bytes.size() - 32);
   }
 };
 
@@ -333,6 +338,50 @@ TEST("expert_gemm: packed experts have the bits of raw ones, in any batch, with 
         CHECK_BITS(got.data(), want.data(), want.size());
       }
     }
+  }
+}
+
+TEST("expert_gemm: packed experts are read where they lie, in the device's memory or the host's") {
+  Problem p;
+  p.dim = 640, p.inter = 384, p.top_k = 2, p.layout = CED_EXPERTS_PACKED;
+  p.x = prng::xb("expert_gemm/x", 70 * p.dim, -1);
+  for (int e = 0; e < 4; e++)
+    p.experts.push_back(expert("expert_gemm/" + std::to_string(e), CED_FP4, p.dim, p.inter, 124, 124));
+  for (int32_t r = 0; r < 70; r++) {
+    p.idx.push_back(r % 4), p.idx.push_back((r + 1) % 4);
+    p.weights.push_back(0.5f), p.weights.push_back(0.25f);
+  }
+  for (ced_kind kind : bodies("expert_gemm")) {
+    if (kind != CED_CUDA) continue;
+    Rig rig(kind);
+    std::vector<ced_expert> there(p.experts.size());  // 0 and 2 in page-locked memory of the host
+    std::vector<uint64_t> locked;
+    for (size_t e = 0; e < there.size(); e++) {
+      if (e % 2 != 0) {
+        there[e] = p.experts[e].put_packed(rig, p.dim, p.inter);
+        continue;
+      }
+      uint64_t w2 = 0, at = 0;
+      ced_err err;
+      const std::vector<uint8_t> bytes = p.experts[e].packed(p.dim, p.inter, 1, &w2);
+      CHECK_EQ(ced_host_alloc(rig.stream(), bytes.size(), &at, &err), CED_OK);
+      std::memcpy(reinterpret_cast<void *>(at), bytes.data(), bytes.size());
+      there[e] = {at, 0, 0, 0, at + w2, 0};
+      locked.push_back(at);
+    }
+    for (size_t n : {1u, 9u, 70u}) {
+      CONTEXT("rows=" << n);
+      std::vector<size_t> first;
+      for (size_t r = 0; r < n; r++) first.push_back(r);
+      const Problem q = rows_of(p, first);
+      const auto want = run(rig, q);
+      auto a = arguments(rig, q);
+      a.experts = rig.put(there);
+      rig.run(ced_expert_gemm, a);
+      const auto got = rig.get<uint16_t>(a.y, n * p.dim);
+      CHECK_BITS(got.data(), want.data(), want.size());
+    }
+    for (uint64_t at : locked) ced_host_free(rig.stream(), at);
   }
 }
 

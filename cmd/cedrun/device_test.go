@@ -208,3 +208,11 @@ func TestPlanTakesTheDeviceThatThereIs(t *testing.T) {
 		t.Errorf("status %d, %s%s", r.status, r.out, r.err)
 	}
 }
+
+// What a text has when its device fails stays, on a line of its own, and the error is one sentence.
+func TestATextThatEndsWithItsDeviceEndsItsLine(t *testing.T) {
+	r := simulated(t, []string{"CED_SIM_FAULT=900"}, "generate", "--backend", "cuda", "--no-self-test", "--no-graphs", "--max-tokens", "100", "-p", "In the")
+	if r.status != exitError || len(r.out) < 2 || !strings.HasSuffix(r.out, "\n") || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, "the device failed") {
+		t.Errorf("status %d, %q, %q", r.status, r.out, r.err)
+	}
+}

@@ -175,6 +175,7 @@ func (w *writing) run(c *cli.Context) error {
 	}
 	r, err := w.follow(g, cancel)
 	if err != nil {
+		w.endText()
 		return err
 	}
 	if err := w.finish(c, r); err != nil {
@@ -253,16 +254,22 @@ func (w *writing) finish(c *cli.Context, r engine.Result) error {
 		if err := w.printJSON(w.output(result, stats)); err != nil {
 			return err
 		}
-	} else {
-		w.print.end()
-		w.print.fresh() // the last line ends in a pipe, too; --json has the text to the byte
 	}
+	w.endText()
 	w.warn(result)
 	w.log.Info().Str("finish", string(result.Finish.Reason)).Int("tokens", len(w.ids)).Msg("text complete")
 	if c.Bool("stats") && w.print != nil {
 		stats.print(w.err)
 	}
 	return nil
+}
+
+// endText ends the last line, in a pipe, too; --json has the text to the byte.
+func (w *writing) endText() {
+	if w.print != nil {
+		w.print.end()
+		w.print.fresh()
+	}
 }
 
 // warn reports a text that is not what it should be.

@@ -61,6 +61,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 
 // start starts an engine on opened files, after it has said what that will take.
 func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance, error) {
+	setup.NoGraphs = con.noGraphs
 	if setup = con.placed(f, setup); setup.Backend == ced.CUDA {
 		setup.Device, setup.ExpertBytes, setup.HostExperts = con.device, int(con.expertMemory), con.hostExperts
 	}
@@ -80,7 +81,7 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	if p.Shortage != "" {
 		con.log.Warn().Msg(p.Shortage)
 	}
-	setup.NoSelfTest, setup.NoGraphs, setup.HugePages = con.noSelfTest, con.noGraphs, con.hugePages
+	setup.NoSelfTest, setup.HugePages = con.noSelfTest, con.hugePages
 	if setup.Warn == nil {
 		setup.Warn = func(text string) { con.log.Warn().Msg(text) }
 	}

@@ -142,18 +142,31 @@ func (w *wish) addCache(c *cli.Context) error {
 		return err
 	}
 	cache := plan.HostCache(host, c.IsSet("kv-host"))
-	fits := func(s plan.Setup) bool {
-		return plan.Fit(w.config, plan.CountWeights(w.config), s, w.threads, w.have) == nil
+	weights, texts := plan.CountWeights(w.config), w.setup.KVTokens
+	onHost := func(x plan.Cache) bool {
+		return plan.Fit(w.config, weights, x.In(w.setup, w.config, texts), w.threads, w.have) == nil
+	}
+	place := func(x plan.Cache) (plan.Setup, *plan.OnDevice, error) {
+		wish := w.wish
+		wish.KVTokens, wish.Snapshots = x.In(wish, w.config, texts).KVTokens, x.Snapshots
+		return wish.FillOn(w.config, weights, w.device, w.experts)
+	}
+	onDevice := func(x plan.Cache) bool {
+		_, _, err := place(x)
+		return err == nil
 	}
 	if w.gpu != nil {
-		cache = plan.DeviceCache(host, w.device.Free)
-		fits = func(s plan.Setup) bool {
-			_, _, err := s.FillOn(w.config, plan.CountWeights(w.config), w.device, w.experts)
-			return err == nil
+		cache = plan.DeviceCache(host, w.device.Free, c.IsSet("kv-host"))
+		onHost = func(x plan.Cache) bool {
+			s, d, err := place(x)
+			if err == nil {
+				_, err = plan.HostOf(d, w.config, weights, s, w.have)
+				return err == nil
+			}
+			return true // what the device lacks the host cannot give
 		}
 	}
-	texts := w.setup.KVTokens
-	cache = cache.Shrink(func(x plan.Cache) bool { return fits(x.In(w.setup, w.config, texts)) })
+	cache = cache.Shrink(onDevice, onHost)
 	w.setup = cache.In(w.setup, w.config, texts)
 	w.wish.KVTokens, w.wish.Snapshots = w.setup.KVTokens, w.setup.Snapshots
 	return nil

@@ -57,6 +57,7 @@ func sizeFlag(c *cli.Context, name string, unset int64) (int64, error) {
 // readKV fills in how large the parts of the KV cache are. The memory of the CPU back end is the host's, so that pages of
 // both tiers lie together there; a device has all pages, and the host snapshots only.
 func (s *server) readKV(f *engine.Files) error {
+	s.setup.NoGraphs = s.noGraphs
 	s.setup = s.placed(f, s.setup)
 	host, err := sizeFlag(s.c, "kv-host", s.unasked(plan.DefaultCache(plan.Available(os.DirFS("/")))))
 	if err != nil {
@@ -68,7 +69,7 @@ func (s *server) readKV(f *engine.Files) error {
 		if err != nil {
 			return err
 		}
-		cache = plan.DeviceCache(host, s.unasked(d.Free))
+		cache = plan.DeviceCache(host, s.unasked(d.Free), s.c.IsSet("kv-host"))
 		if s.c.IsSet("kv-device") {
 			cache.Pages = 0
 		}
@@ -90,11 +91,14 @@ func (s *server) readKV(f *engine.Files) error {
 		setup.KVTokens, setup.Snapshots = tokens+plan.TokensIn(f.Config, x.Pages), int(x.Snapshots)
 		return setup
 	}
-	s.setup = with(cache.Shrink(func(x plan.Cache) bool {
-		setup := with(x)
-		setup.Device, setup.ExpertBytes, setup.HostExperts = s.device, int(s.expertMemory), s.hostExperts
-		return f.Fits(setup)
-	}))
+	fits := func(held func(engine.Setup) bool) func(plan.Cache) bool {
+		return func(x plan.Cache) bool {
+			setup := with(x)
+			setup.Device, setup.ExpertBytes, setup.HostExperts = s.device, int(s.expertMemory), s.hostExperts
+			return held(setup)
+		}
+	}
+	s.setup = with(cache.Shrink(fits(f.FitsDevice), fits(f.FitsHost)))
 	s.setup.SnapshotTTL = s.c.Duration("snapshot-time")
 	return s.readDisk()
 }

@@ -27,12 +27,18 @@ func (f *Files) Plan(s Setup) (plan.Load, error) {
 	return l, nil
 }
 
-// Fits reports whether there is room for a setup: on a device for all of it, on the CPU for it and the weights that every
-// token reads.
-func (f *Files) Fits(s Setup) bool {
+// FitsDevice reports whether a setup's device has room for what it has to hold.
+func (f *Files) FitsDevice(s Setup) bool {
+	_, err := f.Plan(s)
+	return err == nil
+}
+
+// FitsHost reports whether the host has room for what a setup on a device leaves to it; on the CPU, for all of it and the
+// weights that every token reads.
+func (f *Files) FitsHost(s Setup) bool {
 	if s.Backend == ced.CUDA {
-		_, err := f.Plan(s)
-		return err == nil
+		l, err := f.Plan(s)
+		return err != nil || l.Check() == nil // what the device lacks the host cannot give
 	}
 	sizes, err := s.sizes().Fill(f.Config)
 	return err != nil || plan.Fit(f.Config, f.counts(), sizes, s.Threads, plan.Available(os.DirFS("/"))) == nil

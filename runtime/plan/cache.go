@@ -9,7 +9,7 @@ import (
 // snapshots in the host's.
 type Cache struct {
 	Pages, Snapshots int64
-	fixed            bool // as a flag says
+	fixed            bool // as a flag says; of a device the snapshots
 	device           bool // pages are in a device's memory
 }
 
@@ -21,17 +21,23 @@ func HostCache(host int64, given bool) Cache {
 	return Cache{Pages: host / 2, Snapshots: host - host/2, fixed: given}
 }
 
-// DeviceCache has pages in a device's memory, of which free bytes are free, and host bytes of snapshots.
-func DeviceCache(host, free int64) Cache {
-	return Cache{Pages: DefaultCache(free), Snapshots: host, device: true}
+// DeviceCache has pages in a device's memory, of which free bytes are free, and host bytes of snapshots. given: a flag says
+// how many those are.
+func DeviceCache(host, free int64, given bool) Cache {
+	return Cache{Pages: DefaultCache(free), Snapshots: host, fixed: given, device: true}
 }
 
-// Shrink halves what no flag asked for until all fits, or nothing is left of it.
-func (c Cache) Shrink(fits func(Cache) bool) Cache {
-	for !c.fixed && (c.Pages > 0 || c.Snapshots > 0 && !c.device) && !fits(c) {
+// Shrink halves what no flag asked for until all fits, or nothing is left of it: pages and snapshots together on the CPU;
+// of a device pages until that holds them, then snapshots until the host does.
+func (c Cache) Shrink(device, host func(Cache) bool) Cache {
+	for c.device && c.Pages > 0 && !device(c) {
 		c.Pages /= 2
-		if !c.device {
-			c.Snapshots /= 2
+	}
+	for !c.fixed && c.Pages+c.Snapshots > 0 && !host(c) {
+		if c.Snapshots /= 2; !c.device {
+			c.Pages /= 2
+		} else if c.Snapshots == 0 {
+			break
 		}
 	}
 	return c

@@ -3,24 +3,29 @@ package plan
 import "testing"
 
 func TestACacheThatNobodyAskedForGivesWay(t *testing.T) {
-	under := func(most int64) func(Cache) bool {
-		return func(c Cache) bool { return c.Pages+c.Snapshots <= most }
-	}
 	for _, c := range []struct {
 		name             string
 		cache            Cache
-		most             int64
+		device, host     int64 // bytes that there are
 		pages, snapshots int64
 	}{
-		{"what fits stays", HostCache(100, false), 100, 50, 50},
-		{"both halves shrink on the CPU", HostCache(100, false), 60, 25, 25},
-		{"all of it, if there is no room", HostCache(100, false), 0, 0, 0},
-		{"a flag's size does not", HostCache(100, true), 60, 50, 50},
-		{"a device's pages shrink, the host's snapshots do not", DeviceCache(30, 1600), 60, 25, 30},
-		{"to nothing", DeviceCache(30, 1600), 10, 0, 30},
+		{"what fits stays", HostCache(100, false), 0, 100, 50, 50},
+		{"both halves shrink on the CPU", HostCache(100, false), 0, 60, 25, 25},
+		{"all of it, if there is no room", HostCache(100, false), 0, 0, 0, 0},
+		{"a flag's size does not", HostCache(100, true), 0, 60, 50, 50},
+		{"a device's pages shrink, the host's snapshots do not", DeviceCache(30, 1600, false), 60, 30, 50, 30},
+		{"to nothing", DeviceCache(30, 1600, false), -1, 30, 0, 30},
+		{"the host's snapshots shrink, a device's pages do not", DeviceCache(30, 1600, false), 100, 20, 100, 15},
+		{"those to nothing", DeviceCache(30, 1600, false), 100, -1, 100, 0},
+		{"not if a flag says", DeviceCache(30, 1600, true), 60, 20, 50, 30},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := c.cache.Shrink(under(c.most)); got.Pages != c.pages || got.Snapshots != c.snapshots {
+			onDevice := func(x Cache) bool { return x.Pages <= c.device }
+			onHost := func(x Cache) bool { return x.Snapshots <= c.host }
+			if !c.cache.device {
+				onHost = func(x Cache) bool { return x.Pages+x.Snapshots <= c.host }
+			}
+			if got := c.cache.Shrink(onDevice, onHost); got.Pages != c.pages || got.Snapshots != c.snapshots {
 				t.Errorf("%+v", got)
 			}
 		})

@@ -272,8 +272,10 @@ bool direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const Gem
   t.far = tile_bytes;
   if (fetches_far(wf, R)) t.ahead = kAhead / 2;
   for (uint32_t k0 = 0; k0 < padded; k0 += kMost) {
-    // The streams begin while the activations are expanded.
-    for (int i = 0; i < count; i += (count + N - 1) / N)
+    // The streams begin while the activations are expanded. FP8: where rows of the same scales are split, see below.
+    const bool splits = wf == CED_FP8 && (32 * N > count || (kScaleX && N * (padded - k0) > kMost / 2));
+    const int apart = splits ? 32 / N : (count + N - 1) / N;
+    for (int i = 0; i < N * apart && i < count; i += apart)
       for (size_t line = 0; line < kAhead; line += 64)
         S::prefetch(w[i].x + static_cast<size_t>(k0) / 32 * bytes32(wf) + line);
     const uint32_t left = padded - k0, depth = left < kMost ? left : kMost;

@@ -116,6 +116,8 @@ constexpr int kLanes = (kTileWeights + 1) * 16;  // one more, for what nobody wa
 // the second level meanwhile.
 constexpr bool fetches_far(ced_format f, int rows) { return f == CED_BF16 && rows > 4; }
 
+#include "kernel/dense_gemm/tile_bf16.h"
+
 // N weight rows and R activation rows, from the first block of a slice on.
 template <int N, int R>
 struct Strip {
@@ -389,6 +391,9 @@ bool try_direct(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const
 template <class S, ced_format wf>
 void tile(Expand *expand_x, uint32_t k, const GemmRow *w, int count, const GemmRow *x, int rows,
           GemmSums sums) {
+  if constexpr (wf == CED_BF16 && S::kWidth == 16)
+    if (fits_pairs(k, rows) && expand_x == expand_row<S, CED_BF16>)
+      return rows <= 6 ? pairs<S, 6>(k, w, count, x, rows, sums) : pairs<S, 8>(k, w, count, x, rows, sums);
   if (!try_direct<S, wf>(expand_x, k, w, count, x, rows, sums))
     blocked<S, wf != CED_F32>(expand_x, expand_row<S, wf>, bytes32(wf), k, w, count, x, rows, sums);
 }

@@ -187,11 +187,11 @@ func TestCommandsThatMeasureStayOnTheCPU(t *testing.T) {
 
 // What a device has no room for is computed on the CPU if nobody asked for the device, with one line that says why.
 func TestAutoComputesOnTheCPUWhatADeviceHasNoRoomFor(t *testing.T) {
-	r, _ := logitsTo(t, []string{"CED_SIM_AUTO=1", "CED_SIM_MEMORY=9"}, "--backend", "auto")
+	r, _ := logitsTo(t, []string{"CED_SIM_AUTO=1", "CED_SIM_MEMORY=16"}, "--backend", "auto")
 	if r.status != 0 || strings.Count(r.err, "; computing on the CPU") != 1 {
 		t.Errorf("status %d, %q", r.status, r.err)
 	}
-	for _, want := range []string{"of memory on simulated device 0", "of weights that every token reads", "and has 9.4 MB; computing"} {
+	for _, want := range []string{"of memory on simulated device 0", "of weights that every token reads", "and has 16.8 MB; computing"} {
 		if !strings.Contains(r.err, want) {
 			t.Errorf("lacks %q: %s", want, r.err)
 		}

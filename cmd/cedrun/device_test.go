@@ -171,20 +171,6 @@ func TestAServerOutlivesMissingMemoryAndEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// What measures does so on the CPU, and says so if it is asked for a device.
-func TestCommandsThatMeasureStayOnTheCPU(t *testing.T) {
-	calm := testdata + "mini/calm"
-	bench := []string{"bench", "-m", calm, "--contexts", "64", "--steps", "4", "--repeat", "1"}
-	if r := simulated(t, []string{"CED_SIM_AUTO=1"}, bench...); r.status != 0 {
-		t.Errorf("auto: status %d, %q", r.status, r.err)
-	}
-	for _, args := range [][]string{bench, {"profile", "-m", small(t), "-p", "x"}} {
-		if r := simulated(t, nil, append(args, "--backend", "cuda")...); r.status != 1 || !strings.Contains(r.err, "--backend cpu") || strings.Count(r.err, "\n") != 1 {
-			t.Errorf("%s: status %d, %q", args[0], r.status, r.err)
-		}
-	}
-}
-
 // What a device has no room for is computed on the CPU if nobody asked for the device, with one line that says why.
 func TestAutoComputesOnTheCPUWhatADeviceHasNoRoomFor(t *testing.T) {
 	r, _ := logitsTo(t, []string{"CED_SIM_AUTO=1", "CED_SIM_MEMORY=16"}, "--backend", "auto")

@@ -31,8 +31,19 @@ struct ExpertWorkspace {
   uint64_t active;  // i32 [experts] experts that have rows
   uint64_t
       tiles;  // i32 [experts + 2] first tile of rows of each active expert, then of the shared one, then all
+  // A device's: i32 [tiles, 4] expert, the first of its assignments in order, how many; with packed experts, for steps of
+  // up to few_rows, in the order of operands and filled up to a multiple of 64 with zeros: x and the activations.
+  uint64_t list;
+  uint64_t x_words;     // BF16 [rows, dim]
+  uint64_t activation;  // BF16 [rows * top_k, inter]
   uint64_t bytes;
 };
+
+// Steps of more rows have more than 16 for an expert on average: then a device takes the form for many.
+inline uint32_t few_rows(const ced_expert_gemm_args &a) {
+  const uint32_t rows = a.top_k > 0 ? (17 * a.experts_count - 1) / a.top_k : 0;
+  return rows > 16 ? rows : 16;
+}
 
 inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
   ExpertWorkspace w{};
@@ -49,6 +60,12 @@ inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
   w.first = take((a.experts_count + 1ull) * 4);
   w.active = take(a.experts_count * 4ull);
   w.tiles = take((a.experts_count + 2ull) * 4);
+  w.list = take((routed < a.experts_count ? routed : a.experts_count) * 16 + routed / 8 * 16);
+  if (a.layout == CED_EXPERTS_PACKED) {
+    const uint64_t rows = a.max_rows < few_rows(a) ? a.max_rows : few_rows(a);
+    w.x_words = take(rows * ((a.dim + 63) / 64) * 128);
+    w.activation = take(rows * a.top_k * ((a.inter + 63) / 64) * 128);
+  }
   return w;
 }
 

@@ -10,14 +10,15 @@ namespace {
 constexpr uint32_t kStep = 64, kWarps = 8, kThreads = 32 * kWarps, kGroupThreads = 1024;
 constexpr uint32_t kGroup = 32;  // channels of a block between the halves: a quantisation group
 
-// One block: the assignments of experts that are computed here by expert, each expert's in ascending order, and how many tiles of rows come before it.
-__global__ void __launch_bounds__(kGroupThreads, 1)
-    group_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t tile_rows) {
-  SHARED(uint32_t, part, kGroupThreads / 32);
+// The first block: the assignments of experts that are computed here by expert, each expert's in ascending order, and the
+// tiles of rows that they make.
+__device__ void group(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tile_rows,
+                      uint32_t *part) {
   const auto *idx = at<const int32_t>(a.idx);
-  auto *order = at<int32_t>(work.order), *first = at<int32_t>(work.first), *tiles = at<int32_t>(work.tiles);
+  auto *order = at<int32_t>(work.order);
+  auto *list = at<unsigned char>(work.list);
   const int32_t routed = row_count(a.rows) * static_cast<int32_t>(a.top_k),
-                experts = static_cast<int32_t>(a.experts_count);
+                experts = static_cast<int32_t>(a.experts_count), rows = static_cast<int32_t>(tile_rows);
   uint32_t placed = 0, tiled = 0;
   for (int32_t base = 0; base < experts; base += kGroupThreads) {
     const int32_t e = base + static_cast<int32_t>(threadIdx.x);
@@ -26,15 +27,50 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
     if (n > 0 && !has_expert(a, e)) n = 0;
     uint32_t to = placed + block_scan<kGroupThreads>(n, part, &all);
     placed += all;
-    const uint32_t tile = tiled + block_scan<kGroupThreads>(ceil_div(n, tile_rows), part, &all);
+    uint32_t tile = tiled + block_scan<kGroupThreads>(ceil_div(n, tile_rows), part, &all);
     tiled += all;
-    if (e >= experts) continue;  // every thread of later rounds, too: e only grows
-    first[e] = static_cast<int32_t>(to), tiles[e] = static_cast<int32_t>(tile);
-    for (int32_t i = 0; n > 0 && i < routed; i++)
+    if (n == 0) continue;
+    for (auto left = static_cast<int32_t>(n); left > 0; left -= rows)
+      store16(list + 16 * tile++, make_uint4(static_cast<uint32_t>(e), to + n - static_cast<uint32_t>(left),
+                                             static_cast<uint32_t>(left < rows ? left : rows), 0));
+    for (int32_t i = 0; i < routed; i++)
       if (idx[i] == e) order[to++] = i;
   }
-  if (threadIdx.x == 0)
-    first[experts] = static_cast<int32_t>(placed), tiles[experts] = static_cast<int32_t>(tiled);
+  if (threadIdx.x == 0) at<int32_t>(work.tiles)[experts] = static_cast<int32_t>(tiled);
+}
+
+// The others, if there are any: x in the order of operands.
+__global__ void __launch_bounds__(kGroupThreads, 1)
+    group_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t tile_rows) {
+  SHARED(uint32_t, part, kGroupThreads / 32);
+  if (blockIdx.x == 0) return group(a, work, tile_rows, part);
+  const int32_t count = row_count(a.rows);
+  const uint32_t pieces = 4 * Pack::steps(a.dim);
+  for (auto row = static_cast<int32_t>(blockIdx.x) - 1; row < count;
+       row += static_cast<int32_t>(gridDim.x) - 1) {
+    const auto r = static_cast<size_t>(row);
+    const auto *x = at<const unsigned char>(a.x) + r * a.dim,
+               *scales = at<const unsigned char>(a.x_scales) + r * (a.dim / 32);
+    for (uint32_t i = threadIdx.x; i < pieces; i += kGroupThreads) {
+      Raw<CED_FP8> raw;
+      raw.load<true, false>(x, 16 * i, a.dim);
+      const Words o = expand(raw, 16 * i < a.dim ? scales[i / 2] : 127);
+      auto *to = at<unsigned char>(work.x_words) + (r * pieces + i) * 32;
+      store16(to, make_uint4(o.w[0], o.w[1], o.w[2], o.w[3]));
+      store16(to + 16, make_uint4(o.w[4], o.w[5], o.w[6], o.w[7]));
+    }
+  }
+}
+
+// Quantises a group of 32 channels, and back, between the two halves of a packed expert: a lane for a channel.
+__device__ inline void store_words(const ced_expert_gemm_args &a, const ExpertWorkspace &work, size_t place,
+                                   uint32_t i0, float v) {
+  const float s = act_scale(f32_of(warp_max(f32_bits(v) & 0x7FFFFFFFu)));
+  const uint32_t lane = threadIdx.x % 32, quad = lane % 4;
+  auto *to = at<uint16_t>(work.activation) + place * Pack::steps(a.inter) * 64 + i0 + lane - quad +
+             (quad % 2 * 2 + quad / 2);
+  to[0] = f32_to_bf16(e4m3_to_f32(f32_to_e4m3(v * (1.0f / s))) * s);
+  if (i0 % 64 == 0 && i0 + 32 == a.inter) to[32] = 0;
 }
 
 // How an expert lies in memory.
@@ -80,7 +116,7 @@ struct ExpertItems {
   }
   __device__ const unsigned char *packed(uint32_t step) const {
     return at<const unsigned char>(kDown ? tile.expert->w2 : tile.expert->w1) +
-           Pack::tile(i0 / Pack::kChannels, step, 0, k, R::kMatrices);
+           Pack::step(i0 / Pack::kChannels, step, k, R::kMatrices);
   }
   // Of gate (matrix 0) or up, and where its rows begin.
   __device__ const unsigned char *matrix(uint32_t m) const {
@@ -128,8 +164,8 @@ __device__ void direct_products(const Items &items, const X &x, float (&d)[Items
   }
 }
 
-// All items of a block. source(tile, i, x, scales): row i of a tile and its scales. result(items): the sums of an item
-// are there.
+// All items of a block. source(tile, i, x, scales): row i of a tile and its scales; packed: row i as operands. result(items):
+// the sums of an item are there.
 template <class Items, int kTiles, class Source, class Result>
 __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t stages,
                           unsigned char *shared, float *part, const Source &source, const Result &result) {
@@ -147,15 +183,17 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
       number = items.number;
       CED_UNROLL
       for (uint32_t j = 0; j < kTiles; j++) {
-        const uint32_t i = 8 * j + threadIdx.x % 32 / 4;
+        const uint32_t i = 8 * j + threadIdx.x % 32 / 4, n = static_cast<uint32_t>(items.tile.n);
         x.x[j] = nullptr;
-        if (i < static_cast<uint32_t>(items.tile.n)) source(items.tile.assignment(i), x.x[j], x.scales[j]);
+        if (Items::kPacked ||
+            i < n)  // packed: the sums of rows that there are not are nobody's, so they may have any x
+          source(items.tile.assignment(i < n ? i : 0), x.x[j], x.scales[j]);
       }
-      x.load(0, items.k);
+      if (!Items::kPacked) x.load(0, items.k);
     }
     float d[Items::kSums][kTiles][4] = {};
     if constexpr (Items::kPacked) {
-      stream_products(weights, x, items.k, d);
+      packed_products(weights, x.x, items.k, d);
     } else if (ring) {
       stream_products(weights, x, items.k, d);
     } else {
@@ -177,6 +215,10 @@ __global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
   SHARED(float, part, kWarps * 4 * kTiles * 4 * 32);
   const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
     const auto row = static_cast<size_t>(kW == ExpertForm::kFp8 ? n : n / static_cast<int32_t>(a.top_k));
+    if (Items::kPacked) {
+      x = at<const unsigned char>(work.x_words) + row * Pack::steps(a.dim) * 128;
+      return;
+    }
     x = at<const unsigned char>(a.x) + row * a.dim;
     scales = at<const unsigned char>(a.x_scales) + row * (a.dim / 32);
   };
@@ -187,7 +229,12 @@ __global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
       const float weight = kW == ExpertForm::kFp8 ? 1.0f : at<const float>(a.weights)[n];
       const float v = swiglu(bf16_round(whole_sum<4, kTiles>(part, h, o, r)),
                              bf16_round(whole_sum<4, kTiles>(part, h + 1, o, r)), a.limit, weight);
-      store_activation(a, work, expert_place(a, n, kW == ExpertForm::kFp8), items.i0, v);
+      const size_t place = expert_place(a, n, kW == ExpertForm::kFp8);
+      if (Items::kPacked) {
+        store_words(a, work, place, items.i0, v);
+      } else {
+        store_activation(a, work, place, items.i0, v);
+      }
     }
   };
   run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
@@ -202,6 +249,10 @@ __global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
   SHARED(float, part, kWarps *Items::kSums *kTiles * 4 * 32);
   const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
     const size_t from = expert_place(a, n, kW == ExpertForm::kFp8);
+    if (Items::kPacked) {
+      x = at<const unsigned char>(work.activation) + from * Pack::steps(a.inter) * 128;
+      return;
+    }
     x = at<const unsigned char>(work.codes) + from * a.inter;
     scales = at<const unsigned char>(work.scales) + from * (a.inter / 32);
   };
@@ -298,7 +349,8 @@ int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err)
     const uint32_t many = std::max(16u, packed ? routed / a.experts_count : 0),
                    rows = tile_rows(a.max_rows <= 16 ? 8 : many),
                    tiles = std::min(routed, a.experts_count) + routed / rows;
-    CED_TRY(launch(s, err, "expert_gemm", {1, kGroupThreads}, group_kernel, a, work, rows));
+    const uint32_t expanded = packed && rows <= 16 ? std::min(a.max_rows, 64u) : 0;  // blocks for x
+    CED_TRY(launch(s, err, "expert_gemm", {1 + expanded, kGroupThreads}, group_kernel, a, work, rows));
     CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP4, rows, tiles, err)
             : packed  ? launch_expert<ExpertForm::kPacked>(s, a, work, rows, tiles, err)
                       : launch_expert<ExpertForm::kFp4>(s, a, work, rows, tiles, err));

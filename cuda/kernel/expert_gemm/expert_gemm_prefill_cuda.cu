@@ -11,18 +11,24 @@ constexpr uint32_t kChannels = kOutputs / 2;  // of a block between the halves: 
 
 // The lane's rows of a tile of a packed expert.
 struct PackedRows {
-  const unsigned char *first = nullptr;  // tile of the k-step 0; null: zeros
-  uint32_t bytes = 0;                    // from a k-step to the next
+  const unsigned char *codes_at = nullptr, *scales_at = nullptr;  // of the k-step 0; null: zeros
+  uint32_t bytes = 0;                                             // from a k-step to the next
   uint4 codes;
   uint32_t scales;
 
   __device__ void fetch(uint32_t step, uint32_t) {
     codes = {}, scales = 0;
-    if (first == nullptr) return;
-    const unsigned char *tile = first + static_cast<size_t>(step) * bytes;
-    codes = load16(tile + 16 * (threadIdx.x % 32)), scales = packed_scales(tile);
+    if (codes_at == nullptr) return;
+    codes = load16(codes_at + static_cast<size_t>(step) * bytes);
+    scales = *reinterpret_cast<const uint16_t *>(scales_at + static_cast<size_t>(step) * bytes);
   }
-  __device__ void words(Words &low, Words &high) const { packed_words(codes, scales, low, high); }
+  __device__ void words(Words &low, Words &high) const {
+    if ((scales & 0x8080u) == 0) {
+      packed_words<true>(codes, scales, 0, low, high);
+    } else {
+      packed_words<false>(codes, scales, 0, low, high);
+    }
+  }
 };
 
 // The lane's two rows of 16 from row i on of an expert's matrix [n, k]: the shared one's are FP8 with a scale for 32 rows,
@@ -32,12 +38,13 @@ auto __device__ weight_rows(uint64_t data, uint64_t scales, uint32_t matrix, uin
                             uint32_t n, uint32_t k) {
   if constexpr (kW == CED_FP4) {
     PackedRows w;
-    if (i < n)
-      w = {at<const unsigned char>(data) +
-               Pack::tile(i / Pack::kChannels, 0, i % Pack::kChannels / 16 * of + matrix, k, 2 * of),
-           2 * of * Pack::kTile,
-           {},
-           0};
+    if (i < n) {
+      const uint32_t lane = threadIdx.x % 32, tile = i % Pack::kChannels / 16 * of + matrix;
+      const auto *from = at<const unsigned char>(data) + Pack::step(i / Pack::kChannels, 0, k, 2 * of);
+      w.codes_at = from + Pack::kCodes * tile + 16 * lane;
+      w.scales_at = from + Pack::scales(lane / 4, lane % 4 / 2, tile, 2 * of);
+      w.bytes = 2 * of * Pack::kTile;
+    }
     return w;
   } else {
     WeightRows<kW> w;

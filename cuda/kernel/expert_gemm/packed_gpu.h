@@ -8,21 +8,33 @@
 
 namespace ced {
 
-// The lane's rows of a tile as operands: what its 16 bytes are, and the scales of both rows.
-__device__ inline void packed_words(const uint4 &v, uint32_t scales, Words &low, Words &high) {
+// The lane's rows of a tile as operands: what its 16 bytes are, and the scales of both rows in the bytes from `first` on
+// of a word. kPlain: they are below 128.
+template <bool kPlain>
+__device__ void packed_words(const uint4 &v, uint32_t scales, uint32_t first, Words &low, Words &high) {
   unpack_word(v.x, low.w), unpack_word(v.y, low.w + 4);
   unpack_word(v.z, high.w), unpack_word(v.w, high.w + 4);
-  if ((scales & 0x8080u) == 0) {  // a code of e2m1 moved to BF16's place is its value times 2^-126
-    scale_pairs<true>(low, static_cast<uint8_t>(scales), 126);
-    scale_pairs<true>(high, static_cast<uint8_t>(scales >> 8), 126);
+  // A code of e2m1 moved to BF16's place is its value times 2^-126.
+  if (kPlain) {
+    const uint32_t twice = 0x4040u + first * 0x0101u, one = 126u * 0x00800080u;
+    const uint32_t times_low = ptx::pick_bytes(scales, 0, twice) * 128u + one,
+                   times_high = ptx::pick_bytes(scales, 0, twice + 0x0101u) * 128u + one;
+    CED_UNROLL
+    for (int i = 0; i < 8; i++) {
+      low.w[i] = ptx::mul_bf16x2(low.w[i], times_low);
+      high.w[i] = ptx::mul_bf16x2(high.w[i], times_high);
+    }
   } else {
-    scale_pairs<false>(low, static_cast<uint8_t>(scales), 126);
-    scale_pairs<false>(high, static_cast<uint8_t>(scales >> 8), 126);
+    scale_pairs<false>(low, static_cast<uint8_t>(scales >> 8 * first), 126);
+    scale_pairs<false>(high, static_cast<uint8_t>(scales >> 8 * first >> 8), 126);
   }
 }
-__device__ inline uint32_t packed_scales(const unsigned char *tile) {
-  const uint32_t lane = threadIdx.x % 32;
-  return *reinterpret_cast<const uint16_t *>(tile + Pack::kCodes + lane / 4 * 4 + lane % 4 / 2 * 2);
+
+// 16 elements as an operand, out of a row in that order.
+__device__ inline void load_words(Words &o, const unsigned char *p) {
+  const uint4 a = load16(p), b = load16(p + 16);
+  o.w[0] = a.x, o.w[1] = a.y, o.w[2] = a.z, o.w[3] = a.w;
+  o.w[4] = b.x, o.w[5] = b.y, o.w[6] = b.z, o.w[7] = b.w;
 }
 
 // The shape of a ring. kTiles: of an item. kSteps: a warp's in a stage.
@@ -129,28 +141,50 @@ class PackedStream {
   uint32_t slot_ = 0, parity_ = 0, ahead_slot_ = 0;
 };
 
-// The consumers' sums of an item, d[tile of weights][tile of x]. x holds the first stage's operands, afterwards again.
-template <class R, ced_format kX, int kTiles, class Items>
-__device__ void stream_products(PackedStream<R, Items> &weights, Activations<R, kX, kTiles> &x, uint32_t k,
-                                float (&d)[R::kTiles][kTiles][4]) {
+// The consumers' sums of an item, d[tile of weights][tile of x]. x: the lane's row of each tile of eight, BF16 in the order
+// of operands, zeros up to a multiple of 64.
+template <class R, int kTiles, class Items>
+__device__ void packed_products(PackedStream<R, Items> &weights, const unsigned char *const (&x)[kTiles],
+                                uint32_t k, float (&d)[R::kTiles][kTiles][4]) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  for (uint32_t k0 = 0; k0 < k; k0 += R::kPiece) {
+  const uint32_t at = warp * R::kStepBytes + 16 * lane,
+                 scales_at = warp * R::kStepBytes + Pack::scales(lane / 4, lane % 4 / 2, 0, R::kTiles);
+  for (uint32_t step = warp; step - warp < Pack::steps(k); step += R::kWarps * R::kSteps) {
     Words operand[R::kSteps][kTiles];
+    const bool last = step + R::kWarps * (R::kSteps - 1) >= Pack::steps(k);
     CED_UNROLL
-    for (uint32_t i = 0; i < R::kSteps; i++) CED_UNROLL
-    for (int j = 0; j < kTiles; j++) operand[i][j] = expand(x.raw[j][i], x.scale[j][i]);
-    x.load(k - k0 > R::kPiece ? k0 + R::kPiece : 0, k);
+    for (uint32_t i = 0; i < R::kSteps; i++) {
+      if (last && step + R::kWarps * i >= Pack::steps(k)) continue;
+      CED_UNROLL
+      for (int j = 0; j < kTiles; j++)
+        load_words(operand[i][j], x[j] + (step + R::kWarps * i) * 2 * R::kStep + 32 * (lane % 4));
+    }
     const unsigned char *stage = weights.next();
     CED_UNROLL
     for (uint32_t i = 0; i < R::kSteps; i++) {
-      if (k0 + R::kStep * (warp + R::kWarps * i) >= k) continue;
-      CED_UNROLL
-      for (uint32_t m = 0; m < R::kTiles; m++) {
-        const unsigned char *tile = stage + (warp + R::kWarps * i) * R::kStepBytes + m * Pack::kTile;
-        Words low, high;
-        packed_words(load16(tile + 16 * lane), packed_scales(tile), low, high);
+      if (last && step + R::kWarps * i >= Pack::steps(k)) continue;
+      uint32_t scales[2];
+      const unsigned char *from = stage + scales_at + i * R::kWarps * R::kStepBytes;
+      if constexpr (R::kTiles == 4) {
+        const uint2 v = *reinterpret_cast<const uint2 *>(from);
+        scales[0] = v.x, scales[1] = v.y;
+      } else {
+        scales[0] = scales[1] = *reinterpret_cast<const uint32_t *>(from);
+      }
+      const auto products = [&](auto plain) {
         CED_UNROLL
-        for (int j = 0; j < kTiles; j++) mma_step64(d[m][j], low, high, operand[i][j]);
+        for (uint32_t m = 0; m < R::kTiles; m++) {
+          Words low, high;
+          packed_words<plain.value>(load16(stage + at + i * R::kWarps * R::kStepBytes + m * Pack::kCodes),
+                                    scales[m / 2], 2 * (m % 2), low, high);
+          CED_UNROLL
+          for (int j = 0; j < kTiles; j++) mma_step64(d[m][j], low, high, operand[i][j]);
+        }
+      };
+      if (!__any_sync(kAllLanes, ((scales[0] | scales[1]) & 0x80808080u) != 0)) {
+        products(std::true_type{});
+      } else {
+        products(std::false_type{});
       }
     }
     weights.done();

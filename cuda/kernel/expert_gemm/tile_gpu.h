@@ -21,19 +21,10 @@ struct ExpertTile {
       first = tile * rows, n = count - first < rows ? count - first : rows;
       return n > 0;
     }
-    const auto *tiles = at<const int32_t>(work.tiles), *firsts = at<const int32_t>(work.first);
-    int32_t low = 0, high = static_cast<int32_t>(a.experts_count);
-    if (tile >= tiles[high]) return false;
-    while (high - low > 1) {  // the last expert whose first tile is not beyond: it has this one
-      const int32_t middle = (low + high) / 2;
-      if (tiles[middle] <= tile)
-        low = middle;
-      else
-        high = middle;
-    }
-    const int32_t from = firsts[low] + (tile - tiles[low]) * rows, end = firsts[low + 1];
-    expert = at<const ced_expert>(a.experts) + low;
-    order = at<const int32_t>(work.order) + from, first = 0, n = end - from < rows ? end - from : rows;
+    if (tile >= at<const int32_t>(work.tiles)[a.experts_count]) return false;
+    const uint4 t = load16(at<const unsigned char>(work.list) + 16 * tile);
+    expert = at<const ced_expert>(a.experts) + t.x;
+    order = at<const int32_t>(work.order) + t.y, first = 0, n = static_cast<int32_t>(t.z);
     return true;
   }
   __device__ int32_t assignment(uint32_t i) const {

@@ -38,7 +38,8 @@ struct Ring {
   static constexpr uint32_t kSmall = 60 * 1024, kCopyStages = kSmall / stage_bytes(false);
 };
 
-// The shape of a block for a device. Two blocks on a processor that has 228 KB, one where it has 100.
+// The shape of a block for a device; of several rings in the same stages that of the largest. Two blocks on a processor that
+// has 228 KB, one where it has 100.
 template <class R>
 struct RingShape {
   bool bulk;
@@ -47,10 +48,9 @@ struct RingShape {
 
   explicit RingShape(const CudaStream &c)
       : bulk(c.capability >= 90),
-        stages(bulk ? (c.shared_bytes > 128 * 1024 ? 92 * 1024 : R::kSmall) / R::stage_bytes(true)
-                    : R::kCopyStages),
+        stages((c.shared_bytes > 128 * 1024 ? 92 * 1024 : R::kSmall) / R::stage_bytes(true)),
         threads(bulk ? R::kThreads : R::kConsumers),
-        shared_bytes(stages * (R::stage_bytes(bulk) + 16)) {}
+        shared_bytes(bulk ? stages * (R::stage_bytes(true) + 16) : R::kSmall) {}
 };
 
 // Blocks that a processor has to hold: two of 288 threads leave each thread 96 registers, enough on 9.0 alone.
@@ -61,17 +61,45 @@ __device__ inline uint32_t share(uint32_t total, uint32_t block) {
   return static_cast<uint32_t>(static_cast<uint64_t>(total) * block / gridDim.x);
 }
 
+// The stages of a block from 9.0 on, of kBytes each, and which one is next for this thread.
+template <uint32_t kBytes>
+struct Stages {
+  unsigned char *shared;
+  uint32_t count, slot = 0, parity = 0;
+
+  // All threads of the block. memory: at a multiple of 16. arrivals: that make a stage full.
+  __device__ Stages(unsigned char *memory, uint32_t stages, uint32_t arrivals, uint32_t readers)
+      : shared(memory), count(stages) {
+#if CED_ARCH >= 900
+    if (threadIdx.x == 0) {
+      for (uint32_t i = 0; i < count; i++)
+        ptx::mbarrier_init(barrier(i), static_cast<int>(arrivals)),
+            ptx::mbarrier_init(barrier(i) + 1, static_cast<int>(readers));
+      ptx::mbarrier_visible();
+    }
+    __syncthreads();
+    parity = threadIdx.x >= 32 * readers;  // who fills: a wait for the phase before the first ends at once
+#endif
+  }
+  __device__ uint64_t *barrier(uint32_t i) const {
+    return reinterpret_cast<uint64_t *>(shared + count * kBytes) + 2 * i;
+  }
+  __device__ uint64_t *full() const { return barrier(slot); }
+  __device__ uint64_t *empty() const { return barrier(slot) + 1; }
+  __device__ unsigned char *stage() const { return shared + slot * kBytes; }
+  __device__ void step() {
+    if (++slot == count) slot = 0, parity ^= 1;
+  }
+};
+
 // The stages of a block in the order of their use.
 template <class R, class Items>
 struct Cursor {
   Items items;
   uint32_t item, end, k0 = 0, part = 0;
 
-  // This block's share of the items.
-  __device__ explicit Cursor(const Items &all) : items(all) {
-    const uint32_t total = items.total();
-    item = share(total, blockIdx.x), end = share(total, blockIdx.x + 1);
-  }
+  // Items [first, last).
+  __device__ Cursor(const Items &all, uint32_t first, uint32_t last) : items(all), item(first), end(last) {}
   __device__ bool more() const { return item < end; }
   // To the first item from here that comes through the ring.
   __device__ void seek() {
@@ -86,45 +114,96 @@ struct Cursor {
   }
 };
 
-template <class R, class Items>
-class WeightStream {
+// The part of both streams that is alike. D: the stream, whose ask() brings what its warp reads of the stage after those
+// under way, before 9.0.
+template <class D, class R, class Items, uint32_t kBytes>
+class StreamBase {
  public:
-  // shared: a RingShape's at a multiple of 16, stages: its stages. All threads of the block make one; then those from
-  // R::kConsumers on call produce() and are done.
-  __device__ WeightStream(unsigned char *shared, uint32_t stages, const Items &items)
-      : shared_(shared), stages_(stages), ahead_(items) {
+  // The consumers: the next stage, once it is there. done() gives it back.
+  __device__ const unsigned char *next() {
     if (ptx::has_bulk()) {
 #if CED_ARCH >= 900
-      constexpr uint32_t kArrivals = R::kScaleRows > 0 ? 33 : 1;
-      if (threadIdx.x == 0) {
-        for (uint32_t i = 0; i < stages_; i++)
-          ptx::mbarrier_init(full(i), kArrivals), ptx::mbarrier_init(empty(i), R::kWarps);
-        ptx::mbarrier_visible();
-      }
-      __syncthreads();
+      ptx::mbarrier_wait(stages.full(), stages.parity);
+      return stages.stage();
 #endif
-    } else if (threadIdx.x < R::kConsumers) {
-      ahead_.seek();
-      for (uint32_t i = 0; i + 1 < R::kCopyStages; i++) ask();
+    }
+    ptx::cp_async_wait<static_cast<int>(R::kCopyStages) - 2>();
+    __syncwarp();  // what the other lanes brought, and nobody reads the stage before this one any more
+    ask();
+    return stages.shared + slot_ * R::stage_bytes(false);
+  }
+  __device__ void done() {
+    if (ptx::has_bulk()) {
+#if CED_ARCH >= 900
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(stages.empty());
+#endif
+      stages.step();
+    } else if (++slot_ == R::kCopyStages) {
+      slot_ = 0;
     }
   }
+
+  Stages<kBytes> stages;
+
+ protected:
+  __device__ StreamBase(const Stages<kBytes> &s, const Items &items, uint32_t first, uint32_t last)
+      : stages(s), ahead_(items, first, last) {
+    if (ptx::has_bulk() || threadIdx.x >= R::kConsumers) return;
+    ahead_.seek();
+    for (uint32_t i = 0; i + 1 < R::kCopyStages; i++) ask();
+  }
+
+  Cursor<R, Items> ahead_;
+
+ private:
+  // At the end nothing, which is counted all the same.
+  __device__ void ask() {
+    if (ahead_.more()) {
+      static_cast<D *>(this)->bring(stages.shared + ahead_slot_ * R::stage_bytes(false));
+      ahead_.step();
+    }
+    ptx::cp_async_commit();
+    if (++ahead_slot_ == R::kCopyStages) ahead_slot_ = 0;
+  }
+
+  uint32_t slot_ = 0, ahead_slot_ = 0;
+};
+
+// kBytes: of a stage of the ring; other rings of the kernel may have larger ones.
+template <class R, class Items, uint32_t kBytes = R::stage_bytes(true)>
+class WeightStream : public StreamBase<WeightStream<R, Items, kBytes>, R, Items, kBytes> {
+  using Base = StreamBase<WeightStream, R, Items, kBytes>;
+  using Base::ahead_;
+
+ public:
+  static constexpr uint32_t kArrivals = R::kScaleRows > 0 ? 33 : 1;
+  using Base::stages;
+
+  // Of a kernel that has no other: shared is a RingShape's, count its stages. All threads of the block make one; then those
+  // from R::kConsumers on call produce() and are done.
+  __device__ WeightStream(unsigned char *shared, uint32_t count, const Items &items)
+      : WeightStream(Stages<kBytes>(shared, count, kArrivals, R::kWarps), items,
+                     share(items.total(), blockIdx.x), share(items.total(), blockIdx.x + 1)) {}
+  // Items [first, last), in stages that go on.
+  __device__ WeightStream(const Stages<kBytes> &s, const Items &items, uint32_t first, uint32_t last)
+      : Base(s, items, first, last) {}
 
   // The ninth warp: everything that the block will use, as fast as stages become free.
   __device__ void produce() {
 #if CED_ARCH >= 900
     const uint32_t lane = threadIdx.x % 32;
-    uint32_t slot = 0, parity = 1;  // a wait for the phase before the first ends at once
     for (ahead_.seek(); ahead_.more(); ahead_.step()) {
       const Items &items = ahead_.items;
       const uint32_t k0 = ahead_.k0, n = items.k - k0 < R::kPiece ? items.k - k0 : R::kPiece,
                      bytes = n / 16 * bytes16(R::kW);
       const unsigned char *row = lane < R::kRows ? items.row(ahead_.part, lane) : nullptr;
       const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, row != nullptr)));
-      unsigned char *stage = shared_ + slot * R::stage_bytes(true);
-      ptx::mbarrier_wait(empty(slot), parity);
-      if (lane == 0) ptx::mbarrier_arrive_expect(full(slot), rows * bytes);
+      unsigned char *stage = stages.stage();
+      ptx::mbarrier_wait(stages.empty(), stages.parity);
+      if (lane == 0) ptx::mbarrier_arrive_expect(stages.full(), rows * bytes);
       if (row != nullptr)
-        ptx::bulk_load(stage + lane * R::kPitch, row + k0 / 16 * bytes16(R::kW), bytes, full(slot));
+        ptx::bulk_load(stage + lane * R::kPitch, row + k0 / 16 * bytes16(R::kW), bytes, stages.full());
       if constexpr (R::kScaleRows > 0) {
         constexpr uint32_t kWords = R::kPiece / 128;
         CED_UNROLL
@@ -134,36 +213,11 @@ class WeightStream {
           if (p != nullptr && 128 * word < n)
             ptx::cp_async4(stage + R::kScales + 4 * (word * R::kScaleRows + s), p + k0 / 32 + 4 * word);
         }
-        ptx::cp_async_arrive(full(slot));
+        ptx::cp_async_arrive(stages.full());
       }
-      if (++slot == stages_) slot = 0, parity ^= 1;
+      stages.step();
     }
 #endif
-  }
-
-  // The consumers: the next stage, once it is there. done() gives it back.
-  __device__ const unsigned char *next() {
-    if (ptx::has_bulk()) {
-#if CED_ARCH >= 900
-      ptx::mbarrier_wait(full(slot_), parity_);
-      return shared_ + slot_ * R::stage_bytes(true);
-#endif
-    }
-    ptx::cp_async_wait<static_cast<int>(R::kCopyStages) - 2>();
-    __syncwarp();  // what the other lanes brought, and nobody reads the stage before this one any more
-    ask();
-    return shared_ + slot_ * R::stage_bytes(false);
-  }
-  __device__ void done() {
-    if (ptx::has_bulk()) {
-#if CED_ARCH >= 900
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(slot_));
-#endif
-      if (++slot_ == stages_) slot_ = 0, parity_ ^= 1;
-    } else if (++slot_ == R::kCopyStages) {
-      slot_ = 0;
-    }
   }
 
   // Whether all scales of the warp's i-th step in a stage are at most 1: then one product scales a pair.
@@ -201,46 +255,29 @@ class WeightStream {
     return expand<kPlain>(raw, scale);
   }
 
- private:
-  __device__ uint64_t *full(uint32_t slot) const {
-    return reinterpret_cast<uint64_t *>(shared_ + stages_ * R::stage_bytes(true)) + 2 * slot;
-  }
-  __device__ uint64_t *empty(uint32_t slot) const { return full(slot) + 1; }
-
-  // A warp's part of the stage after those under way; at the end nothing, which is counted all the same.
-  __device__ void ask() {
-    if (ahead_.more()) {
-      const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-      unsigned char *stage = shared_ + ahead_slot_ * R::stage_bytes(false);
+  // Before 9.0: the warp's part of a stage.
+  __device__ void bring(unsigned char *stage) const {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) {
+      const uint32_t step = warp + R::kWarps * i, k = ahead_.k0 + R::kStep * step;
+      if (k >= ahead_.items.k) continue;
+      constexpr uint32_t kPieces = R::kStepBytes / 16;
       CED_UNROLL
-      for (uint32_t i = 0; i < R::kSteps; i++) {
-        const uint32_t step = warp + R::kWarps * i, k = ahead_.k0 + R::kStep * step;
-        if (k >= ahead_.items.k) continue;
-        constexpr uint32_t kPieces = R::kStepBytes / 16;
-        CED_UNROLL
-        for (uint32_t j = 0; j < R::kRows * kPieces / 32; j++) {
-          const uint32_t r = (lane + 32 * j) / kPieces, piece = lane % kPieces;
-          const unsigned char *p = ahead_.items.row(ahead_.part, r);
-          if (p != nullptr)
-            ptx::cp_async16(stage + r * R::kPitch + step * R::kStepBytes + 16 * piece,
-                            p + k / 16 * bytes16(R::kW) + 16 * piece);
-        }
-        if constexpr (R::kScaleRows > 0) {
-          const unsigned char *p = lane < R::kScaleRows ? ahead_.items.scales(ahead_.part, lane) : nullptr;
-          if (p != nullptr)
-            ptx::cp_async4(stage + R::kScales + 4 * (step * R::kScaleRows + lane), p + k / 128 * 4);
-        }
+      for (uint32_t j = 0; j < R::kRows * kPieces / 32; j++) {
+        const uint32_t r = (lane + 32 * j) / kPieces, piece = lane % kPieces;
+        const unsigned char *p = ahead_.items.row(ahead_.part, r);
+        if (p != nullptr)
+          ptx::cp_async16(stage + r * R::kPitch + step * R::kStepBytes + 16 * piece,
+                          p + k / 16 * bytes16(R::kW) + 16 * piece);
       }
-      ahead_.step();
+      if constexpr (R::kScaleRows > 0) {
+        const unsigned char *p = lane < R::kScaleRows ? ahead_.items.scales(ahead_.part, lane) : nullptr;
+        if (p != nullptr)
+          ptx::cp_async4(stage + R::kScales + 4 * (step * R::kScaleRows + lane), p + k / 128 * 4);
+      }
     }
-    ptx::cp_async_commit();
-    if (++ahead_slot_ == R::kCopyStages) ahead_slot_ = 0;
   }
-
-  unsigned char *shared_;
-  uint32_t stages_;
-  Cursor<R, Items> ahead_;
-  uint32_t slot_ = 0, parity_ = 0, ahead_slot_ = 0;
 };
 
 // This lane's row of each tile of eight rows of x, and its operands of the steps of a stage, which are read a stage
@@ -264,9 +301,9 @@ struct Activations {
 
 // The consumers' sums of an item, d[part * kMatrices + matrix][tile]. x holds the first stage's operands, afterwards
 // again.
-template <class R, ced_format kX, int kTiles, class Items>
-__device__ void stream_products(WeightStream<R, Items> &weights, Activations<R, kX, kTiles> &x, uint32_t k,
-                                float (&d)[R::kParts * R::kMatrices][kTiles][4]) {
+template <class R, ced_format kX, int kTiles, class Items, uint32_t kBytes>
+__device__ void stream_products(WeightStream<R, Items, kBytes> &weights, Activations<R, kX, kTiles> &x,
+                                uint32_t k, float (&d)[R::kParts * R::kMatrices][kTiles][4]) {
   const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
   for (uint32_t k0 = 0; k0 < k; k0 += R::kPiece) {
     Words operand[R::kSteps][kTiles];

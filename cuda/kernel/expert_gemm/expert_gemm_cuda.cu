@@ -7,8 +7,9 @@
 namespace ced {
 namespace {
 
-constexpr uint32_t kStep = 64, kWarps = 8, kThreads = 32 * kWarps, kGroupThreads = 1024;
-constexpr uint32_t kGroup = 32;  // channels of a block between the halves: a quantisation group
+constexpr uint32_t kStep = 64, kWarps = 8, kThreads = 32 * kWarps, kGroupThreads = 512;
+constexpr uint32_t kArrivals = 33;  // of a stage, whatever it has
+constexpr uint32_t kGroup = 32;     // channels of a block between the halves: a quantisation group
 
 // The first block: the assignments of experts that are computed here by expert, each expert's in ascending order, and the
 // tiles of rows that they make.
@@ -36,7 +37,8 @@ __device__ void group(const ced_expert_gemm_args &a, const ExpertWorkspace &work
     for (int32_t i = 0; i < routed; i++)
       if (idx[i] == e) order[to++] = i;
   }
-  if (threadIdx.x == 0) at<int32_t>(work.tiles)[experts] = static_cast<int32_t>(tiled);
+  if (threadIdx.x == 0)
+    at<int32_t>(work.tiles)[experts] = static_cast<int32_t>(tiled), at<uint32_t>(work.arrived)[0] = 0;
 }
 
 // The others, if there are any: x in the order of operands.
@@ -76,6 +78,9 @@ __device__ inline void store_words(const ced_expert_gemm_args &a, const ExpertWo
 // How an expert lies in memory.
 enum class ExpertForm { kFp8, kFp4, kPacked };
 
+using LargestRing = Ring<CED_FP8, 2, 2>;
+constexpr uint32_t kStageBytes = LargestRing::stage_bytes(true);
+
 // The work of a block: 32 channels of gate and up of a tile of rows, a quantisation group, or 16 of down (packed: 32).
 template <ExpertForm kWeights, bool kDown>
 struct ExpertItems {
@@ -83,9 +88,12 @@ struct ExpertItems {
   static constexpr ced_format kW = kWeights == ExpertForm::kFp8 ? CED_FP8 : CED_FP4;
   using R = std::conditional_t<kPacked, PackedRing<kDown ? Pack::kDownTiles : Pack::kUpTiles, kDown ? 2 : 1>,
                                Ring<kW, kDown ? 1 : 2, kDown ? 1 : 2>>;
-  using Stream = std::conditional_t<kPacked, PackedStream<R, ExpertItems>, WeightStream<R, ExpertItems>>;
+  static_assert(R::stage_bytes(true) <= kStageBytes, "a stage has room for all rings");
+  using Stream = std::conditional_t<kPacked, PackedStream<R, ExpertItems, kStageBytes>,
+                                    WeightStream<R, ExpertItems, kStageBytes>>;
   static constexpr uint32_t kSums = R::kParts * R::kMatrices,  // 16 outputs each
       kChannels = kDown ? 16 * kSums : kGroup;
+  static constexpr uint32_t kUnits = kW == CED_FP8 && !kDown ? 2 : 1;  // an item's bytes, roughly
 
   const ced_expert_gemm_args &a;
   const ExpertWorkspace &work;
@@ -96,15 +104,20 @@ struct ExpertItems {
   __device__ ExpertItems(const ced_expert_gemm_args &args, const ExpertWorkspace &space, uint32_t rows)
       : a(args), work(space), k(kDown ? args.inter : args.dim), tile_rows(rows) {}
   __device__ uint32_t per_tile() const { return (kDown ? a.dim : a.inter) / kChannels; }
-  __device__ uint32_t total() const {
-    const auto tiles = kW == CED_FP8 ? ceil_div(static_cast<uint32_t>(row_count(a.rows)), tile_rows)
-                                     : static_cast<uint32_t>(at<const int32_t>(work.tiles)[a.experts_count]);
-    return tiles * per_tile();
+  __device__ uint32_t tiles() const {
+    if (kW != CED_FP8) return static_cast<uint32_t>(at<const int32_t>(work.tiles)[a.experts_count]);
+    return a.shared.w1 != 0 ? ceil_div(static_cast<uint32_t>(row_count(a.rows)), tile_rows) : 0;
   }
-  // ExpertForm start at any byte of a checkpoint; the ring wants them where copies can begin.
+  __device__ uint32_t total() const { return tiles() * per_tile(); }
+  // Experts start at any byte of a checkpoint; the ring wants them where copies can begin.
   __device__ bool open(uint32_t item) {
-    const auto t = static_cast<int32_t>(item / per_tile());
-    i0 = item % per_tile() * kChannels;
+    uint32_t tile_number = item / per_tile(), channels = item % per_tile();
+    if (kW == CED_FP8) {  // tiles of rows that share weights are neighbours
+      const uint32_t n = tiles();
+      tile_number = item % n, channels = item / n;
+    }
+    const auto t = static_cast<int32_t>(tile_number);
+    i0 = channels * kChannels;
     if (t != number) {
       number = t;
       tile.find(a, work, t, static_cast<int32_t>(tile_rows), kW == CED_FP8 ? &a.shared : nullptr);
@@ -164,18 +177,52 @@ __device__ void direct_products(const Items &items, const X &x, float (&d)[Items
   }
 }
 
-// All items of a block. source(tile, i, x, scales): row i of a tile and its scales; packed: row i as operands. result(items):
-// the sums of an item are there.
-template <class Items, int kTiles, class Source, class Result>
-__device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t stages,
-                          unsigned char *shared, float *part, const Source &source, const Result &result) {
+// The items of a half that a block has, the shared expert's first: neighbours, and with those of the other blocks of about
+// as many bytes.
+template <class Shared, class Routed>
+struct Half {
+  Shared shared;
+  Routed routed;
+  uint32_t shared_first, shared_last, first, last;
+
+  __device__ Half(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tile_rows)
+      : shared(a, work, tile_rows), routed(a, work, tile_rows) {
+    const uint32_t n = Shared::kUnits * shared.total(), all = n + Routed::kUnits * routed.total();
+    const auto item = [](uint32_t unit, uint32_t from, uint32_t to, uint32_t units) {
+      return unit <= from ? 0 : ceil_div((unit < to ? unit : to) - from, units);
+    };
+    const uint32_t low = share(all, blockIdx.x), high = share(all, blockIdx.x + 1);
+    shared_first = item(low, 0, n, Shared::kUnits), shared_last = item(high, 0, n, Shared::kUnits);
+    first = item(low, n, all, Routed::kUnits), last = item(high, n, all, Routed::kUnits);
+  }
+
+  // The ninth warp.
+  __device__ void produce(Stages<kStageBytes> &stages) const {
+    produce(stages, shared, shared_first, shared_last);
+    produce(stages, routed, first, last);
+  }
+
+ private:
+  template <class Items>
+  __device__ static void produce(Stages<kStageBytes> &stages, const Items &items, uint32_t from,
+                                 uint32_t to) {
+#if CED_ARCH >= 900
+    ptx::mbarrier_visible();  // what came by itself into stages that were of another shape
+#endif
+    typename Items::Stream weights(stages, items, from, to);
+    weights.produce();
+    stages = weights.stages;
+  }
+};
+
+// The consumers: a block's items of one kind. source(n, x, scales): the row of an assignment and its scales; packed: as
+// operands. result(items): the sums of an item are there.
+template <int kTiles, class Items, class Source, class Result>
+__device__ void run_items(Stages<kStageBytes> &stages, Items items, uint32_t item, uint32_t end, float *part,
+                          const Source &source, const Result &result) {
   using R = typename Items::R;
-  Items items(a, work, 8 * kTiles);
-  const uint32_t total = items.total(), end = share(total, blockIdx.x + 1);
-  uint32_t item = share(total, blockIdx.x);
-  if (item == end) return;
-  typename Items::Stream weights(shared, stages, items);
-  if (threadIdx.x >= R::kConsumers) return weights.produce();
+  if (item >= end) return;
+  typename Items::Stream weights(stages, items, item, end);
   Activations<R, CED_FP8, kTiles> x;
   for (int32_t number = -1; item < end; item++) {
     const bool ring = items.open(item);
@@ -185,8 +232,7 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
       for (uint32_t j = 0; j < kTiles; j++) {
         const uint32_t i = 8 * j + threadIdx.x % 32 / 4, n = static_cast<uint32_t>(items.tile.n);
         x.x[j] = nullptr;
-        if (Items::kPacked ||
-            i < n)  // packed: the sums of rows that there are not are nobody's, so they may have any x
+        if (Items::kPacked || i < n)  // packed: nobody asks for the sums of rows that there are not
           source(items.tile.assignment(i < n ? i : 0), x.x[j], x.scales[j]);
       }
       if (!Items::kPacked) x.load(0, items.k);
@@ -204,17 +250,18 @@ __device__ void run_items(const ced_expert_gemm_args &a, const ExpertWorkspace &
     result(items);
     ptx::named_barrier(1, R::kConsumers);  // before the next sums
   }
+  stages = weights.stages;
 }
 
-// The first half of an expert: gate and up, the activation, and its quantisation.
-template <ExpertForm kW, int kTiles>
-__global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
-    gate_up_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
-  using Items = ExpertItems<kW, false>;
-  DYN_SMEM(unsigned char, shared);
-  SHARED(float, part, kWarps * 4 * kTiles * 4 * 32);
+// Gate and up, the activation, and its quantisation.
+template <int kTiles, class Items>
+__device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t first, uint32_t last,
+                       float *part) {
+  const ced_expert_gemm_args &a = all.a;
+  const ExpertWorkspace &work = all.work;
+  constexpr bool kShared = Items::kW == CED_FP8;
   const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
-    const auto row = static_cast<size_t>(kW == ExpertForm::kFp8 ? n : n / static_cast<int32_t>(a.top_k));
+    const auto row = static_cast<size_t>(kShared ? n : n / static_cast<int32_t>(a.top_k));
     if (Items::kPacked) {
       x = at<const unsigned char>(work.x_words) + row * Pack::steps(a.dim) * 128;
       return;
@@ -226,10 +273,10 @@ __global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
     const uint32_t lane = threadIdx.x % 32, h = lane / 16 * 2, o = lane % 16;  // a lane for a channel
     for (uint32_t r = threadIdx.x / 32; r < static_cast<uint32_t>(items.tile.n); r += kWarps) {
       const int32_t n = items.tile.assignment(r);
-      const float weight = kW == ExpertForm::kFp8 ? 1.0f : at<const float>(a.weights)[n];
+      const float weight = kShared ? 1.0f : at<const float>(a.weights)[n];
       const float v = swiglu(bf16_round(whole_sum<4, kTiles>(part, h, o, r)),
                              bf16_round(whole_sum<4, kTiles>(part, h + 1, o, r)), a.limit, weight);
-      const size_t place = expert_place(a, n, kW == ExpertForm::kFp8);
+      const size_t place = expert_place(a, n, kShared);
       if (Items::kPacked) {
         store_words(a, work, place, items.i0, v);
       } else {
@@ -237,18 +284,18 @@ __global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
       }
     }
   };
-  run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
+  run_items<kTiles>(stages, all, first, last, part, source, result);
 }
 
 // The second half: the result, rounded.
-template <ExpertForm kW, int kTiles>
-__global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
-    down_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stages) {
-  using Items = ExpertItems<kW, true>;
-  DYN_SMEM(unsigned char, shared);
-  SHARED(float, part, kWarps *Items::kSums *kTiles * 4 * 32);
+template <int kTiles, class Items>
+__device__ void run_down(Stages<kStageBytes> &stages, const Items &all, uint32_t first, uint32_t last,
+                         float *part) {
+  const ced_expert_gemm_args &a = all.a;
+  const ExpertWorkspace &work = all.work;
+  constexpr bool kShared = Items::kW == CED_FP8;
   const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
-    const size_t from = expert_place(a, n, kW == ExpertForm::kFp8);
+    const size_t from = expert_place(a, n, kShared);
     if (Items::kPacked) {
       x = at<const unsigned char>(work.activation) + from * Pack::steps(a.inter) * 128;
       return;
@@ -260,12 +307,51 @@ __global__ void __launch_bounds__(kThreads + 32, ring_blocks(kTiles))
     for (uint32_t e = threadIdx.x; e < 8 * kTiles * Items::kChannels; e += kThreads) {
       const uint32_t r = e / Items::kChannels, o = e % Items::kChannels;
       if (r >= static_cast<uint32_t>(items.tile.n)) continue;
-      const size_t to = expert_place(a, items.tile.assignment(r), kW == ExpertForm::kFp8);
+      const size_t to = expert_place(a, items.tile.assignment(r), kShared);
       at<uint16_t>(work.out)[to * a.dim + items.i0 + o] =
           f32_to_bf16(whole_sum<Items::kSums, kTiles>(part, o / 16, o % 16, r));
     }
   };
-  run_items<Items, kTiles>(a, work, stages, shared, part, source, result);
+  run_items<kTiles>(stages, all, first, last, part, source, result);
+}
+
+// The consumers of all blocks wait for each other. What they wrote before is there afterwards.
+__device__ inline void all_blocks(uint32_t *arrived) {
+  ptx::named_barrier(1, kThreads);
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    while (ptx::load_acquire(arrived) < gridDim.x) __nanosleep(50);
+    __threadfence();
+  }
+  ptx::named_barrier(1, kThreads);
+}
+
+// Both halves of the routed experts and of the shared one. From 9.0 on weights of the second half are on their way before
+// the first is done, so memory goes on reading while blocks end their part of it and wait for the others.
+template <ExpertForm kForm, int kTiles>
+__global__ void __launch_bounds__(kThreads + 32, kForm == ExpertForm::kPacked ? ring_blocks(kTiles) : 1)
+    experts_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stage_count) {
+  DYN_SMEM(unsigned char, shared);
+  SHARED(float, part, kWarps * 4 * kTiles * 4 * 32);
+  using Up = Half<ExpertItems<ExpertForm::kFp8, false>, ExpertItems<kForm, false>>;
+  using Down = Half<ExpertItems<ExpertForm::kFp8, true>, ExpertItems<kForm, true>>;
+  constexpr uint32_t kRows = 8 * kTiles;
+  Stages<kStageBytes> stages(shared, stage_count, kArrivals, kWarps);
+  if (threadIdx.x >= kThreads) {
+    Up(a, work, kRows).produce(stages);
+    Down(a, work, kRows).produce(stages);
+    return;
+  }
+  {
+    const Up up(a, work, kRows);
+    run_up<kTiles>(stages, up.shared, up.shared_first, up.shared_last, part);
+    run_up<kTiles>(stages, up.routed, up.first, up.last, part);
+  }
+  all_blocks(at<uint32_t>(work.arrived));
+  const Down down(a, work, kRows);
+  run_down<kTiles>(stages, down.shared, down.shared_first, down.shared_last, part);
+  run_down<kTiles>(stages, down.routed, down.first, down.last, part);
 }
 
 // A row's experts in ascending id, then the addend, then the shared one.
@@ -306,29 +392,25 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(ced_expert_gemm_args 
   }
 }
 
-template <ExpertForm kW, int kTiles>
-int launch_halves(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tiles,
-                  ced_err *err) {
+// tiles: of routed and of shared experts, at most.
+template <ExpertForm kForm, int kTiles>
+int launch_experts(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tiles,
+                   ced_err *err) {
   const CudaStream &c = cuda_of(s);
-  const uint32_t blocks = 2 * static_cast<uint32_t>(c.processors);
-  using First = ExpertItems<kW, false>;
-  using Second = ExpertItems<kW, true>;
-  const RingShape<typename First::R> first(c);
-  const RingShape<typename Second::R> second(c);
-  CED_TRY(launch(s, err, "expert_gemm",
-                 {std::min(blocks, a.inter / First::kChannels * tiles), first.threads, first.shared_bytes},
-                 gate_up_kernel<kW, kTiles>, a, work, first.stages));
+  const RingShape<LargestRing> shape(c);
+  const bool two = kForm == ExpertForm::kPacked && kTiles == 1 && c.capability == 90;
+  const uint32_t together = (two ? 2 : 1) * static_cast<uint32_t>(c.processors);
   return launch(s, err, "expert_gemm",
-                {std::min(blocks, a.dim / Second::kChannels * tiles), second.threads, second.shared_bytes},
-                down_kernel<kW, kTiles>, a, work, second.stages);
+                {std::min(together, ceil_div(a.dim, 16) * tiles), shape.threads, shape.shared_bytes, true},
+                experts_kernel<kForm, kTiles>, a, work, shape.stages);
 }
 
 // Tiles of 16 rows where there are many; the bits are the same.
-template <ExpertForm kW>
-int launch_expert(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work,
-                  uint32_t tile_rows, uint32_t tiles, ced_err *err) {
-  return tile_rows == 8 ? launch_halves<kW, 1>(s, a, work, tiles, err)
-                        : launch_halves<kW, 2>(s, a, work, tiles, err);
+template <ExpertForm kForm>
+int launch_tiles(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work,
+                 uint32_t tile_rows, uint32_t tiles, ced_err *err) {
+  return tile_rows == 8 ? launch_experts<kForm, 1>(s, a, work, tiles, err)
+                        : launch_experts<kForm, 2>(s, a, work, tiles, err);
 }
 
 // Rows of a tile: as many as an expert of these may have. The bits are the same.
@@ -341,24 +423,26 @@ uint32_t tile_rows(uint32_t rows) {
 int expert_gemm_cuda(ced_stream *s, const ced_expert_gemm_args &a, ced_err *err) {
   const ExpertWorkspace work = expert_workspace(a);
   const uint32_t routed = a.max_rows * a.top_k;
-  const bool products = (a.flags & CED_EXPERTS_SUM) == 0;
-  if (routed > 0 && products) {
+  const bool few = a.max_rows <= 16, has_shared = a.shared.w1 != 0;
+  if ((a.flags & CED_EXPERTS_SUM) == 0 && (routed > 0 || (few && has_shared))) {
     // In long steps what an expert has on average; in short ones hardly any has more than 8.
     // Experts that are not packed have the form for few rows only.
     const bool packed = a.layout == CED_EXPERTS_PACKED;
-    const uint32_t many = std::max(16u, packed ? routed / a.experts_count : 0),
-                   rows = tile_rows(a.max_rows <= 16 ? 8 : many),
+    const uint32_t many = std::max(16u, packed && routed > 0 ? routed / a.experts_count : 0),
+                   rows = few ? 8 : tile_rows(many),
                    tiles = std::min(routed, a.experts_count) + routed / rows;
     const uint32_t expanded = packed && rows <= 16 ? std::min(a.max_rows, 64u) : 0;  // blocks for x
     CED_TRY(launch(s, err, "expert_gemm", {1 + expanded, kGroupThreads}, group_kernel, a, work, rows));
+    ced_expert_gemm_args with = a;  // the shared expert's rows are as few
+    if (!few) with.shared = {};
+    const uint32_t all = tiles + (few && has_shared ? ceil_div(a.max_rows, rows) : 0);
     CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP4, rows, tiles, err)
-            : packed  ? launch_expert<ExpertForm::kPacked>(s, a, work, rows, tiles, err)
-                      : launch_expert<ExpertForm::kFp4>(s, a, work, rows, tiles, err));
+            : packed  ? launch_tiles<ExpertForm::kPacked>(s, with, work, rows, all, err)
+                      : launch_tiles<ExpertForm::kFp4>(s, with, work, rows, all, err));
   }
-  if (a.shared.w1 != 0 && products) {
-    const uint32_t rows = tile_rows(a.max_rows), tiles = ceil_div(a.max_rows, rows);
-    CED_TRY(rows > 16 ? expert_gemm_prefill(s, a, work, CED_FP8, rows, tiles, err)
-                      : launch_expert<ExpertForm::kFp8>(s, a, work, rows, tiles, err));
+  if ((a.flags & CED_EXPERTS_SUM) == 0 && !few && has_shared) {
+    const uint32_t rows = tile_rows(a.max_rows);
+    CED_TRY(expert_gemm_prefill(s, a, work, CED_FP8, rows, ceil_div(a.max_rows, rows), err));
   }
   if ((a.flags & CED_EXPERTS_PRODUCTS) != 0) return CED_OK;
   return launch(s, err, "expert_gemm",

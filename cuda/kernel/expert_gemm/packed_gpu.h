@@ -50,102 +50,54 @@ struct PackedRing {
 
 // Items must offer k, total() and open() as in stream_gpu.h, and
 //   const unsigned char *packed(uint32_t step)   the item's tiles of a k-step, at a multiple of 32 bytes
-template <class R, class Items>
-class PackedStream {
- public:
-  __device__ PackedStream(unsigned char *shared, uint32_t stages, const Items &items)
-      : shared_(shared), stages_(stages), ahead_(items) {
-    if (ptx::has_bulk()) {
-#if CED_ARCH >= 900
-      if (threadIdx.x == 0) {
-        for (uint32_t i = 0; i < stages_; i++)
-          ptx::mbarrier_init(full(i), 1), ptx::mbarrier_init(empty(i), R::kWarps);
-        ptx::mbarrier_visible();
-      }
-      __syncthreads();
-#endif
-    } else if (threadIdx.x < R::kConsumers) {
-      ahead_.seek();
-      for (uint32_t i = 0; i + 1 < R::kCopyStages; i++) ask();
-    }
-  }
+template <class R, class Items, uint32_t kBytes>
+class PackedStream : public StreamBase<PackedStream<R, Items, kBytes>, R, Items, kBytes> {
+  using Base = StreamBase<PackedStream, R, Items, kBytes>;
+  using Base::ahead_;
 
-  // One lane of the ninth warp: everything that the block will use, as fast as stages become free.
+ public:
+  static constexpr uint32_t kArrivals = 33;  // as many as in stages whose scales come by themselves
+  using Base::stages;
+
+  __device__ PackedStream(const Stages<kBytes> &s, const Items &items, uint32_t first, uint32_t last)
+      : Base(s, items, first, last) {}
+
+  // The ninth warp: everything that the block will use, as fast as stages become free.
   __device__ void produce() {
 #if CED_ARCH >= 900
-    if (threadIdx.x % 32 != 0) return;
-    uint32_t slot = 0, parity = 1;  // a wait for the phase before the first ends at once
     for (ahead_.seek(); ahead_.more(); ahead_.step()) {
       const uint32_t step = ahead_.k0 / R::kStep, left = Pack::steps(ahead_.items.k) - step,
                      bytes = (left < R::kWarps * R::kSteps ? left : R::kWarps * R::kSteps) * R::kStepBytes;
-      ptx::mbarrier_wait(empty(slot), parity);
-      ptx::mbarrier_arrive_expect(full(slot), bytes);
-      ptx::bulk_load(shared_ + slot * R::stage_bytes(true), ahead_.items.packed(step), bytes, full(slot));
-      if (++slot == stages_) slot = 0, parity ^= 1;
-    }
-#endif
-  }
-
-  // The consumers: the next stage, once it is there. done() gives it back.
-  __device__ const unsigned char *next() {
-    if (ptx::has_bulk()) {
-#if CED_ARCH >= 900
-      ptx::mbarrier_wait(full(slot_), parity_);
-      return shared_ + slot_ * R::stage_bytes(true);
-#endif
-    }
-    ptx::cp_async_wait<static_cast<int>(R::kCopyStages) - 2>();
-    __syncwarp();  // what the other lanes brought, and nobody reads the stage before this one any more
-    ask();
-    return shared_ + slot_ * R::stage_bytes(false);
-  }
-  __device__ void done() {
-    if (ptx::has_bulk()) {
-#if CED_ARCH >= 900
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(slot_));
-#endif
-      if (++slot_ == stages_) slot_ = 0, parity_ ^= 1;
-    } else if (++slot_ == R::kCopyStages) {
-      slot_ = 0;
-    }
-  }
-
- private:
-  __device__ uint64_t *full(uint32_t slot) const {
-    return reinterpret_cast<uint64_t *>(shared_ + stages_ * R::stage_bytes(true)) + 2 * slot;
-  }
-  __device__ uint64_t *empty(uint32_t slot) const { return full(slot) + 1; }
-
-  // A warp's tiles of the stage after those under way; at the end nothing, which is counted all the same.
-  __device__ void ask() {
-    if (ahead_.more()) {
-      CED_UNROLL
-      for (uint32_t i = 0; i < R::kSteps; i++) {
-        const uint32_t in = threadIdx.x / 32 + R::kWarps * i, step = ahead_.k0 / R::kStep + in;
-        if (step >= Pack::steps(ahead_.items.k)) continue;
-        unsigned char *to = shared_ + ahead_slot_ * R::stage_bytes(false) + in * R::kStepBytes;
-        const unsigned char *from = ahead_.items.packed(step);
-        for (uint32_t at = threadIdx.x % 32 * 16; at < R::kStepBytes; at += 512)
-          ptx::cp_async16(to + at, from + at);
+      ptx::mbarrier_wait(stages.empty(), stages.parity);
+      if (threadIdx.x % 32 == 0) {
+        ptx::mbarrier_arrive_expect(stages.full(), bytes);
+        ptx::bulk_load(stages.stage(), ahead_.items.packed(step), bytes, stages.full());
       }
-      ahead_.step();
+      ptx::mbarrier_arrive(stages.full());
+      stages.step();
     }
-    ptx::cp_async_commit();
-    if (++ahead_slot_ == R::kCopyStages) ahead_slot_ = 0;
+#endif
   }
 
-  unsigned char *shared_;
-  uint32_t stages_;
-  Cursor<R, Items> ahead_;
-  uint32_t slot_ = 0, parity_ = 0, ahead_slot_ = 0;
+  // Before 9.0: the warp's tiles of a stage.
+  __device__ void bring(unsigned char *stage) const {
+    CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) {
+      const uint32_t in = threadIdx.x / 32 + R::kWarps * i, step = ahead_.k0 / R::kStep + in;
+      if (step >= Pack::steps(ahead_.items.k)) continue;
+      const unsigned char *from = ahead_.items.packed(step);
+      for (uint32_t at = threadIdx.x % 32 * 16; at < R::kStepBytes; at += 512)
+        ptx::cp_async16(stage + in * R::kStepBytes + at, from + at);
+    }
+  }
 };
 
 // The consumers' sums of an item, d[tile of weights][tile of x]. x: the lane's row of each tile of eight, BF16 in the order
 // of operands, zeros up to a multiple of 64.
-template <class R, int kTiles, class Items>
-__device__ void packed_products(PackedStream<R, Items> &weights, const unsigned char *const (&x)[kTiles],
-                                uint32_t k, float (&d)[R::kTiles][kTiles][4]) {
+template <class R, int kTiles, class Items, uint32_t kBytes>
+__device__ void packed_products(PackedStream<R, Items, kBytes> &weights,
+                                const unsigned char *const (&x)[kTiles], uint32_t k,
+                                float (&d)[R::kTiles][kTiles][4]) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t at = warp * R::kStepBytes + 16 * lane,
                  scales_at = warp * R::kStepBytes + Pack::scales(lane / 4, lane % 4 / 2, 0, R::kTiles);

@@ -50,7 +50,7 @@ struct RingShape {
       : bulk(c.capability >= 90),
         stages((c.shared_bytes > 128 * 1024 ? 92 * 1024 : R::kSmall) / R::stage_bytes(true)),
         threads(bulk ? R::kThreads : R::kConsumers),
-        shared_bytes(bulk ? stages * (R::stage_bytes(true) + 16) : R::kSmall) {}
+        shared_bytes(bulk ? stages * (R::stage_bytes(true) + 32) : R::kSmall) {}
 };
 
 // Blocks that a processor has to hold: two of 288 threads leave each thread 96 registers, enough on 9.0 alone.
@@ -66,6 +66,7 @@ template <uint32_t kBytes>
 struct Stages {
   unsigned char *shared;
   uint32_t count, slot = 0, parity = 0;
+  uint32_t label = 0;  // of the stages that are filled next: what they are for
 
   // All threads of the block. memory: at a multiple of 16. arrivals: that make a stage full.
   __device__ Stages(unsigned char *memory, uint32_t stages, uint32_t arrivals, uint32_t readers)
@@ -87,6 +88,19 @@ struct Stages {
   __device__ uint64_t *full() const { return barrier(slot); }
   __device__ uint64_t *empty() const { return barrier(slot) + 1; }
   __device__ unsigned char *stage() const { return shared + slot * kBytes; }
+  __device__ uint32_t *labels() const { return reinterpret_cast<uint32_t *>(barrier(count)); }
+#if CED_ARCH >= 900
+  // The consumers: the label of the next stage, once it is there.
+  __device__ uint32_t peek() const {
+    ptx::mbarrier_wait(full(), parity);
+    return labels()[slot];
+  }
+  // One lane of who fills the next stage, once it is free.
+  __device__ void expect(uint32_t bytes_to_come) const {
+    labels()[slot] = label;
+    ptx::mbarrier_arrive_expect(full(), bytes_to_come);
+  }
+#endif
   __device__ void step() {
     if (++slot == count) slot = 0, parity ^= 1;
   }
@@ -201,7 +215,7 @@ class WeightStream : public StreamBase<WeightStream<R, Items, kBytes>, R, Items,
       const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, row != nullptr)));
       unsigned char *stage = stages.stage();
       ptx::mbarrier_wait(stages.empty(), stages.parity);
-      if (lane == 0) ptx::mbarrier_arrive_expect(stages.full(), rows * bytes);
+      if (lane == 0) stages.expect(rows * bytes);
       if (row != nullptr)
         ptx::bulk_load(stage + lane * R::kPitch, row + k0 / 16 * bytes16(R::kW), bytes, stages.full());
       if constexpr (R::kScaleRows > 0) {

@@ -34,7 +34,7 @@ struct ExpertWorkspace {
   // A device's: i32 [tiles, 4] expert, the first of its assignments in order, how many; with packed experts, for steps of
   // up to few_rows, in the order of operands and filled up to a multiple of 64 with zeros: x and the activations.
   uint64_t list;
-  uint64_t arrived;     // u32: blocks that are through with gate and up
+  uint64_t progress;    // u32 [2]: blocks that are through with gate and up; items that blocks have taken
   uint64_t x_words;     // BF16 [rows, dim]
   uint64_t activation;  // BF16 [rows * top_k, inter]
   uint64_t bytes;
@@ -62,7 +62,7 @@ inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
   w.active = take(a.experts_count * 4ull);
   w.tiles = take((a.experts_count + 2ull) * 4);
   w.list = take((routed < a.experts_count ? routed : a.experts_count) * 16 + routed / 8 * 16);
-  w.arrived = take(4);
+  w.progress = take(8);
   if (a.layout == CED_EXPERTS_PACKED) {
     const uint64_t rows = a.max_rows < few_rows(a) ? a.max_rows : few_rows(a);
     w.x_words = take(rows * ((a.dim + 63) / 64) * 128);

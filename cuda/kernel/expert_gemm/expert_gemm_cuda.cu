@@ -38,7 +38,8 @@ __device__ void group(const ced_expert_gemm_args &a, const ExpertWorkspace &work
       if (idx[i] == e) order[to++] = i;
   }
   if (threadIdx.x == 0)
-    at<int32_t>(work.tiles)[experts] = static_cast<int32_t>(tiled), at<uint32_t>(work.arrived)[0] = 0;
+    at<int32_t>(work.tiles)[experts] = static_cast<int32_t>(tiled), at<uint32_t>(work.progress)[0] = 0,
+    at<uint32_t>(work.progress)[1] = 0;
 }
 
 // The others, if there are any: x in the order of operands.
@@ -93,7 +94,6 @@ struct ExpertItems {
                                     WeightStream<R, ExpertItems, kStageBytes>>;
   static constexpr uint32_t kSums = R::kParts * R::kMatrices,  // 16 outputs each
       kChannels = kDown ? 16 * kSums : kGroup;
-  static constexpr uint32_t kUnits = kW == CED_FP8 && !kDown ? 2 : 1;  // an item's bytes, roughly
 
   const ced_expert_gemm_args &a;
   const ExpertWorkspace &work;
@@ -177,54 +177,98 @@ __device__ void direct_products(const Items &items, const X &x, float (&d)[Items
   }
 }
 
-// The items of a half that a block has, the shared expert's first: neighbours, and with those of the other blocks of about
-// as many bytes.
-template <class Shared, class Routed>
-struct Half {
-  Shared shared;
-  Routed routed;
-  uint32_t shared_first, shared_last, first, last;
+// The four kinds of items in the order in which they are worked on: of gate and up, then of down, the shared expert's first.
+template <ExpertForm kForm>
+struct Kinds {
+  ExpertItems<ExpertForm::kFp8, false> shared_up;
+  ExpertItems<kForm, false> up;
+  ExpertItems<ExpertForm::kFp8, true> shared_down;
+  ExpertItems<kForm, true> down;
 
-  __device__ Half(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tile_rows)
-      : shared(a, work, tile_rows), routed(a, work, tile_rows) {
-    const uint32_t n = Shared::kUnits * shared.total(), all = n + Routed::kUnits * routed.total();
-    const auto item = [](uint32_t unit, uint32_t from, uint32_t to, uint32_t units) {
-      return unit <= from ? 0 : ceil_div((unit < to ? unit : to) - from, units);
-    };
-    const uint32_t low = share(all, blockIdx.x), high = share(all, blockIdx.x + 1);
-    shared_first = item(low, 0, n, Shared::kUnits), shared_last = item(high, 0, n, Shared::kUnits);
-    first = item(low, n, all, Routed::kUnits), last = item(high, n, all, Routed::kUnits);
-  }
+  __device__ Kinds(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tile_rows)
+      : shared_up(a, work, tile_rows),
+        up(a, work, tile_rows),
+        shared_down(a, work, tile_rows),
+        down(a, work, tile_rows) {}
 
-  // The ninth warp.
-  __device__ void produce(Stages<kStageBytes> &stages) const {
-    produce(stages, shared, shared_first, shared_last);
-    produce(stages, routed, first, last);
+  // From 9.0 on the ninth warp takes one item after the other, in the order of all, as fast as stages become free, and
+  // labels their stages; what does not come through the ring has an empty one, and so has the end.
+  __device__ void produce(Stages<kStageBytes> stages, uint32_t *taken) {
+#if CED_ARCH >= 900
+    const uint32_t n1 = shared_up.total(), n2 = n1 + up.total(), n3 = n2 + shared_down.total(),
+                   all = n3 + down.total();
+    for (uint32_t item = blockIdx.x; item < all;) {
+      uint32_t after = 0;
+      if (threadIdx.x % 32 == 0) after = gridDim.x + atomicAdd(taken, 1u);
+      stages.label = item;
+      ptx::mbarrier_visible();  // scales that came by themselves may have lain elsewhere
+      if (item < n1) {
+        fill(stages, shared_up, item);
+      } else if (item < n2) {
+        fill(stages, up, item - n1);
+      } else if (item < n3) {
+        fill(stages, shared_down, item - n2);
+      } else {
+        fill(stages, down, item - n3);
+      }
+      item = __shfl_sync(kAllLanes, after, 0);
+    }
+    stages.label = all;
+    empty(stages);
+#endif
   }
 
  private:
-  template <class Items>
-  __device__ static void produce(Stages<kStageBytes> &stages, const Items &items, uint32_t from,
-                                 uint32_t to) {
 #if CED_ARCH >= 900
-    ptx::mbarrier_visible();  // what came by itself into stages that were of another shape
-#endif
-    typename Items::Stream weights(stages, items, from, to);
+  template <class Items>
+  __device__ static void fill(Stages<kStageBytes> &stages, Items &items, uint32_t item) {
+    if (!items.open(item)) return empty(stages);
+    typename Items::Stream weights(stages, items, item, item + 1);
     weights.produce();
     stages = weights.stages;
   }
+  __device__ static void empty(Stages<kStageBytes> &stages) {
+    ptx::mbarrier_wait(stages.empty(), stages.parity);
+    if (threadIdx.x % 32 == 0) stages.expect(0);
+    ptx::mbarrier_arrive(stages.full());
+    stages.step();
+  }
+#endif
 };
 
-// The consumers: a block's items of one kind. source(n, x, scales): the row of an assignment and its scales; packed: as
-// operands. result(items): the sums of an item are there.
+// Where the warps' sums of an item meet. From an item to the next one the places take turns, if there are two, and so do
+// the warps that go on with the sums of a row.
+template <int kTiles>
+struct Sums {
+  static constexpr uint32_t kPlaces = kTiles == 1 ? 2 : 1, kPlace = kWarps * 4 * kTiles * 4 * 32;
+  float *part;
+  uint32_t turn = 0;
+
+  __device__ float *place() const { return part + turn % kPlaces * kPlace; }
+  __device__ uint32_t thread() const { return (threadIdx.x + 32 * turn) % kThreads; }
+};
+
+// The consumers: items of one kind, before 9.0 the block's share of them, else those that the stages are labelled with,
+// from `first` on. source(n, x, scales): the row of an assignment and its scales; packed: as operands. result(items): the
+// sums of an item are there.
 template <int kTiles, class Items, class Source, class Result>
-__device__ void run_items(Stages<kStageBytes> &stages, Items items, uint32_t item, uint32_t end, float *part,
+__device__ void run_items(Stages<kStageBytes> &stages, Items items, uint32_t first, Sums<kTiles> &sums,
                           const Source &source, const Result &result) {
   using R = typename Items::R;
-  if (item >= end) return;
+  const uint32_t total = items.total();
+  uint32_t item = share(total, blockIdx.x);
+  const uint32_t end = share(total, blockIdx.x + 1);
+  if (!ptx::has_bulk() && item == end) return;
   typename Items::Stream weights(stages, items, item, end);
   Activations<R, CED_FP8, kTiles> x;
-  for (int32_t number = -1; item < end; item++) {
+  for (int32_t number = -1;; item++) {
+#if CED_ARCH >= 900
+    if (ptx::has_bulk()) {
+      item = weights.stages.peek() - first;
+      if (item >= total) break;
+    }
+#endif
+    if (!ptx::has_bulk() && item == end) break;
     const bool ring = items.open(item);
     if (items.number != number) {
       number = items.number;
@@ -244,19 +288,20 @@ __device__ void run_items(Stages<kStageBytes> &stages, Items items, uint32_t ite
       stream_products(weights, x, items.k, d);
     } else {
       direct_products<Items, kTiles>(items, x, d);
+      if (ptx::has_bulk()) weights.done();
     }
-    put_sums(part, d);
+    put_sums(sums.place(), d);
     ptx::named_barrier(1, R::kConsumers);
     result(items);
-    ptx::named_barrier(1, R::kConsumers);  // before the next sums
+    if (sums.kPlaces == 1) ptx::named_barrier(1, R::kConsumers);  // before the next sums
+    sums.turn++;
   }
   stages = weights.stages;
 }
 
 // Gate and up, the activation, and its quantisation.
 template <int kTiles, class Items>
-__device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t first, uint32_t last,
-                       float *part) {
+__device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t first, Sums<kTiles> &sums) {
   const ced_expert_gemm_args &a = all.a;
   const ExpertWorkspace &work = all.work;
   constexpr bool kShared = Items::kW == CED_FP8;
@@ -271,7 +316,8 @@ __device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t f
   };
   const auto result = [&](const Items &items) {
     const uint32_t lane = threadIdx.x % 32, h = lane / 16 * 2, o = lane % 16;  // a lane for a channel
-    for (uint32_t r = threadIdx.x / 32; r < static_cast<uint32_t>(items.tile.n); r += kWarps) {
+    const float *part = sums.place();
+    for (uint32_t r = sums.thread() / 32; r < static_cast<uint32_t>(items.tile.n); r += kWarps) {
       const int32_t n = items.tile.assignment(r);
       const float weight = kShared ? 1.0f : at<const float>(a.weights)[n];
       const float v = swiglu(bf16_round(whole_sum<4, kTiles>(part, h, o, r)),
@@ -284,13 +330,12 @@ __device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t f
       }
     }
   };
-  run_items<kTiles>(stages, all, first, last, part, source, result);
+  run_items<kTiles>(stages, all, first, sums, source, result);
 }
 
 // The second half: the result, rounded.
 template <int kTiles, class Items>
-__device__ void run_down(Stages<kStageBytes> &stages, const Items &all, uint32_t first, uint32_t last,
-                         float *part) {
+__device__ void run_down(Stages<kStageBytes> &stages, const Items &all, uint32_t first, Sums<kTiles> &sums) {
   const ced_expert_gemm_args &a = all.a;
   const ExpertWorkspace &work = all.work;
   constexpr bool kShared = Items::kW == CED_FP8;
@@ -304,7 +349,8 @@ __device__ void run_down(Stages<kStageBytes> &stages, const Items &all, uint32_t
     scales = at<const unsigned char>(work.scales) + from * (a.inter / 32);
   };
   const auto result = [&](const Items &items) {
-    for (uint32_t e = threadIdx.x; e < 8 * kTiles * Items::kChannels; e += kThreads) {
+    const float *part = sums.place();
+    for (uint32_t e = sums.thread(); e < 8 * kTiles * Items::kChannels; e += kThreads) {
       const uint32_t r = e / Items::kChannels, o = e % Items::kChannels;
       if (r >= static_cast<uint32_t>(items.tile.n)) continue;
       const size_t to = expert_place(a, items.tile.assignment(r), kShared);
@@ -312,7 +358,7 @@ __device__ void run_down(Stages<kStageBytes> &stages, const Items &all, uint32_t
           f32_to_bf16(whole_sum<Items::kSums, kTiles>(part, o / 16, o % 16, r));
     }
   };
-  run_items<kTiles>(stages, all, first, last, part, source, result);
+  run_items<kTiles>(stages, all, first, sums, source, result);
 }
 
 // The consumers of all blocks wait for each other. What they wrote before is there afterwards.
@@ -333,25 +379,18 @@ template <ExpertForm kForm, int kTiles>
 __global__ void __launch_bounds__(kThreads + 32, kForm == ExpertForm::kPacked ? ring_blocks(kTiles) : 1)
     experts_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stage_count) {
   DYN_SMEM(unsigned char, shared);
-  SHARED(float, part, kWarps * 4 * kTiles * 4 * 32);
-  using Up = Half<ExpertItems<ExpertForm::kFp8, false>, ExpertItems<kForm, false>>;
-  using Down = Half<ExpertItems<ExpertForm::kFp8, true>, ExpertItems<kForm, true>>;
-  constexpr uint32_t kRows = 8 * kTiles;
+  SHARED(float, part, Sums<kTiles>::kPlaces *Sums<kTiles>::kPlace);
   Stages<kStageBytes> stages(shared, stage_count, kArrivals, kWarps);
-  if (threadIdx.x >= kThreads) {
-    Up(a, work, kRows).produce(stages);
-    Down(a, work, kRows).produce(stages);
-    return;
-  }
-  {
-    const Up up(a, work, kRows);
-    run_up<kTiles>(stages, up.shared, up.shared_first, up.shared_last, part);
-    run_up<kTiles>(stages, up.routed, up.first, up.last, part);
-  }
-  all_blocks(at<uint32_t>(work.arrived));
-  const Down down(a, work, kRows);
-  run_down<kTiles>(stages, down.shared, down.shared_first, down.shared_last, part);
-  run_down<kTiles>(stages, down.routed, down.first, down.last, part);
+  auto *progress = at<uint32_t>(work.progress);
+  Kinds<kForm> kinds(a, work, 8 * kTiles);
+  if (threadIdx.x >= kThreads) return kinds.produce(stages, progress + 1);
+  Sums<kTiles> sums{part};
+  uint32_t first = 0;
+  run_up(stages, kinds.shared_up, first, sums);
+  run_up(stages, kinds.up, first += kinds.shared_up.total(), sums);
+  all_blocks(progress);
+  run_down(stages, kinds.shared_down, first += kinds.up.total(), sums);
+  run_down(stages, kinds.down, first += kinds.shared_down.total(), sums);
 }
 
 // A row's experts in ascending id, then the addend, then the shared one.
@@ -397,11 +436,12 @@ template <ExpertForm kForm, int kTiles>
 int launch_experts(ced_stream *s, const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tiles,
                    ced_err *err) {
   const CudaStream &c = cuda_of(s);
-  const RingShape<LargestRing> shape(c);
+  RingShape<LargestRing> shape(c);
   const bool two = kForm == ExpertForm::kPacked && kTiles == 1 && c.capability == 90;
-  const uint32_t together = (two ? 2 : 1) * static_cast<uint32_t>(c.processors);
+  if (two) shape.stages = 4, shape.shared_bytes = 4 * (kStageBytes + 32);
+  const uint32_t blocks = (two ? 2 : 1) * static_cast<uint32_t>(c.processors);
   return launch(s, err, "expert_gemm",
-                {std::min(together, ceil_div(a.dim, 16) * tiles), shape.threads, shape.shared_bytes, true},
+                {std::min(blocks, ceil_div(a.dim, 16) * tiles), shape.threads, shape.shared_bytes, true},
                 experts_kernel<kForm, kTiles>, a, work, shape.stages);
 }
 

@@ -70,7 +70,7 @@ class PackedStream : public StreamBase<PackedStream<R, Items, kBytes>, R, Items,
                      bytes = (left < R::kWarps * R::kSteps ? left : R::kWarps * R::kSteps) * R::kStepBytes;
       ptx::mbarrier_wait(stages.empty(), stages.parity);
       if (threadIdx.x % 32 == 0) {
-        ptx::mbarrier_arrive_expect(stages.full(), bytes);
+        stages.expect(bytes);
         ptx::bulk_load(stages.stage(), ahead_.items.packed(step), bytes, stages.full());
       }
       ptx::mbarrier_arrive(stages.full());

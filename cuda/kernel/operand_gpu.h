@@ -30,6 +30,13 @@ __device__ void scale_pairs(Words &o, uint8_t code, uint32_t shift) {
     for (uint32_t &w : o.w) w = ptx::mul_bf16x2(w, rest);
 }
 
+// 16 elements out of a row that is in the order of operands.
+__device__ inline void load_words(Words &o, const unsigned char *p) {
+  const uint4 a = load16(p), b = load16(p + 16);
+  o.w[0] = a.x, o.w[1] = a.y, o.w[2] = a.z, o.w[3] = a.w;
+  o.w[4] = b.x, o.w[5] = b.y, o.w[6] = b.z, o.w[7] = b.w;
+}
+
 // bytes of 16 elements
 __host__ __device__ constexpr uint32_t bytes16(ced_format f) {
   return f == CED_F32 ? 64 : f == CED_BF16 ? 32 : f == CED_FP8 ? 16 : 8;

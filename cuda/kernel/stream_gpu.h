@@ -311,20 +311,41 @@ struct Activations {
       scale[j][i] = kX == CED_FP8 && x[j] != nullptr && k0 < k ? scales[j][k0 / 32] : 127;
     }
   }
+  // The operands of the stage at k0, while the next one's are read.
+  __device__ void take(Words (&operand)[R::kSteps][kTiles], uint32_t k0, uint32_t k) {
+    CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) CED_UNROLL
+    for (int j = 0; j < kTiles; j++) operand[i][j] = expand(raw[j][i], scale[j][i]);
+    load(k - k0 > R::kPiece ? k0 + R::kPiece : 0, k);
+  }
 };
 
-// The consumers' sums of an item, d[part * kMatrices + matrix][tile]. x holds the first stage's operands, afterwards
-// again.
-template <class R, ced_format kX, int kTiles, class Items, uint32_t kBytes>
-__device__ void stream_products(WeightStream<R, Items, kBytes> &weights, Activations<R, kX, kTiles> &x,
-                                uint32_t k, float (&d)[R::kParts * R::kMatrices][kTiles][4]) {
+// The same of rows that are operands already: BF16 in their order, zeros up to a multiple of 64. There is no null.
+template <class R, int kTiles>
+struct OperandRows {
+  const unsigned char *x[kTiles] = {};
+
+  __device__ void load(uint32_t, uint32_t) const {}
+  __device__ void take(Words (&operand)[R::kSteps][kTiles], uint32_t k0, uint32_t k) const {
+    CED_UNROLL
+    for (uint32_t i = 0; i < R::kSteps; i++) {
+      const uint32_t at = k0 + R::kStep * (threadIdx.x / 32 + R::kWarps * i);
+      if (at >= k) continue;
+      CED_UNROLL
+      for (int j = 0; j < kTiles; j++) load_words(operand[i][j], x[j] + 2 * at + 32 * (threadIdx.x % 4));
+    }
+  }
+};
+
+// The consumers' sums of an item, d[part * kMatrices + matrix][tile]. x: Activations, which hold the first stage's operands
+// and afterwards do again, or OperandRows.
+template <class R, class X, int kTiles, class Items, uint32_t kBytes>
+__device__ void stream_products(WeightStream<R, Items, kBytes> &weights, X &x, uint32_t k,
+                                float (&d)[R::kParts * R::kMatrices][kTiles][4]) {
   const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
   for (uint32_t k0 = 0; k0 < k; k0 += R::kPiece) {
     Words operand[R::kSteps][kTiles];
-    CED_UNROLL
-    for (uint32_t i = 0; i < R::kSteps; i++) CED_UNROLL
-    for (int j = 0; j < kTiles; j++) operand[i][j] = expand(x.raw[j][i], x.scale[j][i]);
-    x.load(k - k0 > R::kPiece ? k0 + R::kPiece : 0, k);
+    x.take(operand, k0, k);
     CED_UNROLL
     for (uint32_t part = 0; part < R::kParts; part++) {
       const unsigned char *stage = weights.next();

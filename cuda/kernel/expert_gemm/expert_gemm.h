@@ -36,7 +36,7 @@ struct ExpertWorkspace {
   uint64_t list;
   uint64_t progress;    // u32 [2]: blocks that are through with gate and up; items that blocks have taken
   uint64_t x_words;     // BF16 [rows, dim]
-  uint64_t activation;  // BF16 [rows * top_k, inter]
+  uint64_t activation;  // BF16 [assignments, inter]
   uint64_t bytes;
 };
 
@@ -66,7 +66,7 @@ inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
   if (a.layout == CED_EXPERTS_PACKED) {
     const uint64_t rows = a.max_rows < few_rows(a) ? a.max_rows : few_rows(a);
     w.x_words = take(rows * ((a.dim + 63) / 64) * 128);
-    w.activation = take(rows * a.top_k * ((a.inter + 63) / 64) * 128);
+    w.activation = take(rows * (a.top_k + 1) * ((a.inter + 63) / 64) * 128);
   }
   return w;
 }

@@ -83,9 +83,10 @@ using LargestRing = Ring<CED_FP8, 2, 2>;
 constexpr uint32_t kStageBytes = LargestRing::stage_bytes(true);
 
 // The work of a block: 32 channels of gate and up of a tile of rows, a quantisation group, or 16 of down (packed: 32).
-template <ExpertForm kWeights, bool kDown>
+// kOperands: x and activations are operands already.
+template <ExpertForm kWeights, bool kDown, bool kOperands_ = kWeights == ExpertForm::kPacked>
 struct ExpertItems {
-  static constexpr bool kPacked = kWeights == ExpertForm::kPacked;
+  static constexpr bool kPacked = kWeights == ExpertForm::kPacked, kOperands = kOperands_;
   static constexpr ced_format kW = kWeights == ExpertForm::kFp8 ? CED_FP8 : CED_FP4;
   using R = std::conditional_t<kPacked, PackedRing<kDown ? Pack::kDownTiles : Pack::kUpTiles, kDown ? 2 : 1>,
                                Ring<kW, kDown ? 1 : 2, kDown ? 1 : 2>>;
@@ -168,9 +169,14 @@ __device__ void direct_products(const Items &items, const X &x, float (&d)[Items
       }
       CED_UNROLL
       for (int j = 0; j < kTiles; j++) {
-        Raw<CED_FP8> raw;
-        raw.template load<true, false>(x.x[j], k0, x.x[j] != nullptr ? k : 0);
-        const Words operand = expand(raw, x.x[j] != nullptr && k0 < k ? x.scales[j][k0 / 32] : 127);
+        Words operand;
+        if constexpr (Items::kOperands) {
+          load_words(operand, x.x[j] + 2 * k0);
+        } else {
+          Raw<CED_FP8> raw;
+          raw.template load<true, false>(x.x[j], k0, x.x[j] != nullptr ? k : 0);
+          operand = expand(raw, x.x[j] != nullptr && k0 < k ? x.scales[j][k0 / 32] : 127);
+        }
         mma_step64(d[m][j], w[0], w[1], operand);
       }
     }
@@ -180,9 +186,10 @@ __device__ void direct_products(const Items &items, const X &x, float (&d)[Items
 // The four kinds of items in the order in which they are worked on: of gate and up, then of down, the shared expert's first.
 template <ExpertForm kForm>
 struct Kinds {
-  ExpertItems<ExpertForm::kFp8, false> shared_up;
+  static constexpr bool kOperands = kForm == ExpertForm::kPacked;
+  ExpertItems<ExpertForm::kFp8, false, kOperands> shared_up;
   ExpertItems<kForm, false> up;
-  ExpertItems<ExpertForm::kFp8, true> shared_down;
+  ExpertItems<ExpertForm::kFp8, true, kOperands> shared_down;
   ExpertItems<kForm, true> down;
 
   __device__ Kinds(const ced_expert_gemm_args &a, const ExpertWorkspace &work, uint32_t tile_rows)
@@ -260,7 +267,7 @@ __device__ void run_items(Stages<kStageBytes> &stages, Items items, uint32_t fir
   const uint32_t end = share(total, blockIdx.x + 1);
   if (!ptx::has_bulk() && item == end) return;
   typename Items::Stream weights(stages, items, item, end);
-  Activations<R, CED_FP8, kTiles> x;
+  std::conditional_t<Items::kOperands, OperandRows<R, kTiles>, Activations<R, CED_FP8, kTiles>> x;
   for (int32_t number = -1;; item++) {
 #if CED_ARCH >= 900
     if (ptx::has_bulk()) {
@@ -275,15 +282,18 @@ __device__ void run_items(Stages<kStageBytes> &stages, Items items, uint32_t fir
       CED_UNROLL
       for (uint32_t j = 0; j < kTiles; j++) {
         const uint32_t i = 8 * j + threadIdx.x % 32 / 4, n = static_cast<uint32_t>(items.tile.n);
-        x.x[j] = nullptr;
-        if (Items::kPacked || i < n)  // packed: nobody asks for the sums of rows that there are not
-          source(items.tile.assignment(i < n ? i : 0), x.x[j], x.scales[j]);
+        if constexpr (Items::kOperands) {  // nobody asks for the sums of rows that there are not
+          source(items.tile.assignment(i < n ? i : 0), x.x[j]);
+        } else {
+          x.x[j] = nullptr;
+          if (i < n) source(items.tile.assignment(i), x.x[j], x.scales[j]);
+        }
       }
-      if (!Items::kPacked) x.load(0, items.k);
+      x.load(0, items.k);
     }
     float d[Items::kSums][kTiles][4] = {};
     if constexpr (Items::kPacked) {
-      packed_products(weights, x.x, items.k, d);
+      packed_products(weights, x, items.k, d);
     } else if (ring) {
       stream_products(weights, x, items.k, d);
     } else {
@@ -305,14 +315,11 @@ __device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t f
   const ced_expert_gemm_args &a = all.a;
   const ExpertWorkspace &work = all.work;
   constexpr bool kShared = Items::kW == CED_FP8;
-  const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
+  const auto source = [&](int32_t n, const unsigned char *&x, auto &...scales) {
     const auto row = static_cast<size_t>(kShared ? n : n / static_cast<int32_t>(a.top_k));
-    if (Items::kPacked) {
-      x = at<const unsigned char>(work.x_words) + row * Pack::steps(a.dim) * 128;
-      return;
-    }
-    x = at<const unsigned char>(a.x) + row * a.dim;
-    scales = at<const unsigned char>(a.x_scales) + row * (a.dim / 32);
+    x = Items::kOperands ? at<const unsigned char>(work.x_words) + row * Pack::steps(a.dim) * 128
+                         : at<const unsigned char>(a.x) + row * a.dim;
+    ((scales = at<const unsigned char>(a.x_scales) + row * (a.dim / 32)), ...);
   };
   const auto result = [&](const Items &items) {
     const uint32_t lane = threadIdx.x % 32, h = lane / 16 * 2, o = lane % 16;  // a lane for a channel
@@ -323,7 +330,7 @@ __device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t f
       const float v = swiglu(bf16_round(whole_sum<4, kTiles>(part, h, o, r)),
                              bf16_round(whole_sum<4, kTiles>(part, h + 1, o, r)), a.limit, weight);
       const size_t place = expert_place(a, n, kShared);
-      if (Items::kPacked) {
+      if (Items::kOperands) {
         store_words(a, work, place, items.i0, v);
       } else {
         store_activation(a, work, place, items.i0, v);
@@ -339,14 +346,11 @@ __device__ void run_down(Stages<kStageBytes> &stages, const Items &all, uint32_t
   const ced_expert_gemm_args &a = all.a;
   const ExpertWorkspace &work = all.work;
   constexpr bool kShared = Items::kW == CED_FP8;
-  const auto source = [&](int32_t n, const unsigned char *&x, const unsigned char *&scales) {
+  const auto source = [&](int32_t n, const unsigned char *&x, auto &...scales) {
     const size_t from = expert_place(a, n, kShared);
-    if (Items::kPacked) {
-      x = at<const unsigned char>(work.activation) + from * Pack::steps(a.inter) * 128;
-      return;
-    }
-    x = at<const unsigned char>(work.codes) + from * a.inter;
-    scales = at<const unsigned char>(work.scales) + from * (a.inter / 32);
+    x = Items::kOperands ? at<const unsigned char>(work.activation) + from * Pack::steps(a.inter) * 128
+                         : at<const unsigned char>(work.codes) + from * a.inter;
+    ((scales = at<const unsigned char>(work.scales) + from * (a.inter / 32)), ...);
   };
   const auto result = [&](const Items &items) {
     const float *part = sums.place();

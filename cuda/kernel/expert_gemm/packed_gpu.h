@@ -30,13 +30,6 @@ __device__ void packed_words(const uint4 &v, uint32_t scales, uint32_t first, Wo
   }
 }
 
-// 16 elements as an operand, out of a row in that order.
-__device__ inline void load_words(Words &o, const unsigned char *p) {
-  const uint4 a = load16(p), b = load16(p + 16);
-  o.w[0] = a.x, o.w[1] = a.y, o.w[2] = a.z, o.w[3] = a.w;
-  o.w[4] = b.x, o.w[5] = b.y, o.w[6] = b.z, o.w[7] = b.w;
-}
-
 // The shape of a ring. kTiles: of an item. kSteps: a warp's in a stage.
 template <uint32_t kTiles_, uint32_t kSteps_>
 struct PackedRing {
@@ -92,29 +85,20 @@ class PackedStream : public StreamBase<PackedStream<R, Items, kBytes>, R, Items,
   }
 };
 
-// The consumers' sums of an item, d[tile of weights][tile of x]. x: the lane's row of each tile of eight, BF16 in the order
-// of operands, zeros up to a multiple of 64.
+// The consumers' sums of an item, d[tile of weights][tile of x].
 template <class R, int kTiles, class Items, uint32_t kBytes>
-__device__ void packed_products(PackedStream<R, Items, kBytes> &weights,
-                                const unsigned char *const (&x)[kTiles], uint32_t k,
-                                float (&d)[R::kTiles][kTiles][4]) {
+__device__ void packed_products(PackedStream<R, Items, kBytes> &weights, const OperandRows<R, kTiles> &x,
+                                uint32_t k, float (&d)[R::kTiles][kTiles][4]) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t at = warp * R::kStepBytes + 16 * lane,
                  scales_at = warp * R::kStepBytes + Pack::scales(lane / 4, lane % 4 / 2, 0, R::kTiles);
-  for (uint32_t step = warp; step - warp < Pack::steps(k); step += R::kWarps * R::kSteps) {
+  for (uint32_t k0 = 0; k0 < k; k0 += R::kPiece) {
     Words operand[R::kSteps][kTiles];
-    const bool last = step + R::kWarps * (R::kSteps - 1) >= Pack::steps(k);
-    CED_UNROLL
-    for (uint32_t i = 0; i < R::kSteps; i++) {
-      if (last && step + R::kWarps * i >= Pack::steps(k)) continue;
-      CED_UNROLL
-      for (int j = 0; j < kTiles; j++)
-        load_words(operand[i][j], x[j] + (step + R::kWarps * i) * 2 * R::kStep + 32 * (lane % 4));
-    }
+    x.take(operand, k0, k);
     const unsigned char *stage = weights.next();
     CED_UNROLL
     for (uint32_t i = 0; i < R::kSteps; i++) {
-      if (last && step + R::kWarps * i >= Pack::steps(k)) continue;
+      if (k0 + R::kStep * (warp + R::kWarps * i) >= k) continue;
       uint32_t scales[2];
       const unsigned char *from = stage + scales_at + i * R::kWarps * R::kStepBytes;
       if constexpr (R::kTiles == 4) {

@@ -104,6 +104,7 @@ struct Gang {
   int device;
   Context host;
   std::vector<Fiber *> ready, turn;
+  std::vector<Fiber *> asleep;  // that look again when nobody else can go on
   size_t next = 0;
   Dice dice;
   void *grid_order;  // TSan's
@@ -179,6 +180,11 @@ void free_piece(const Piece &p, const char *kernel) {
   (void)kernel;
 }
 
+void wake_sleepers() {
+  gang->ready.insert(gang->ready.end(), gang->asleep.begin(), gang->asleep.end());
+  gang->asleep.clear();
+}
+
 void back_to_host(bool last = false) {
   Fiber &f = me();
   switch_to(f.context, gang->host, true, last);
@@ -187,6 +193,10 @@ void wake(Fiber &f) {
   if (f.state != State::kWaiting) return;
   f.state = State::kReady;
   gang->ready.push_back(&f);
+}
+void let_others() {
+  gang->ready.push_back(&me());
+  back_to_host();
 }
 void wait_for(const char *why, const char *file, int line) {
   Fiber &f = me();
@@ -232,7 +242,7 @@ int arrive(int id, int threads, int vote, const char *file, int line) {
   f.mask = static_cast<unsigned>(id);
   if (bar.arrived == (threads == 0 ? b.alive : threads)) {
     release_barrier(b, bar);
-    yield();
+    let_others();
   } else {
     wait_for(kSync, file, line);
   }
@@ -374,6 +384,7 @@ Fiber *pick() {
     return g.next < g.turn.size() ? g.turn[g.next++] : nullptr;
   }
   if ((g.dice.draw() & 15) == 0) land_some_bulk();
+  if (!g.asleep.empty() && (g.dice.draw() & 63) == 0) wake_sleepers();
   if (g.ready.empty()) return nullptr;
   const size_t i = g.dice.below(static_cast<uint32_t>(g.ready.size()));
   Fiber *f = g.ready[i];
@@ -390,7 +401,8 @@ void run_gang(const Launch &launch, int device, const std::vector<unsigned> &num
   {
     const Hidden hidden;
     const size_t threads = numbers.size() * launch.block.x * launch.block.y * launch.block.z;
-    g.ready.reserve(threads), g.turn.reserve(threads);  // threads of the device must not be seen to grow them
+    for (auto *fibers : {&g.ready, &g.turn, &g.asleep})
+      fibers->reserve(threads);  // threads of the device must not be seen to grow them
     for (unsigned n : numbers) {
       g.blocks.push_back(take_block());
       start_block(g.blocks.back(), n);
@@ -402,7 +414,8 @@ void run_gang(const Launch &launch, int device, const std::vector<unsigned> &num
       Fiber *f = pick();
       if (f == nullptr) {
         if (!alive()) break;
-        if (!land_some_bulk()) deadlock();
+        if (!land_some_bulk() && g.asleep.empty()) deadlock();
+        wake_sleepers();
         continue;
       }
       self = f;
@@ -438,7 +451,7 @@ void fault(const char *file, int line, const char *format, ...) {
 }
 
 void yield() {
-  gang->ready.push_back(&me());
+  gang->asleep.push_back(&me());
   back_to_host();
 }
 
@@ -491,7 +504,7 @@ Lanes meet(unsigned mask, const void *mine, size_t n, Kind kind, const char *fil
     const auto base = static_cast<size_t>(f.index - l);
     for (int i = 0; i < kWarp; i++)
       if (i != l && (mask >> i & 1) != 0) wake(*f.home->fibers[base + static_cast<size_t>(i)]);
-    yield();
+    let_others();
   } else {
     wait_for(name, file, line);
   }

@@ -236,13 +236,16 @@ class WeightStream : public StreamBase<WeightStream<R, Items, kBytes>, R, Items,
 
   // Whether all scales of the warp's i-th step in a stage are at most 1: then one product scales a pair.
   __device__ static bool plain(const unsigned char *stage, uint32_t i) {
-    if (R::kScaleRows == 0) return true;
-    const uint32_t lane = threadIdx.x % 32, step = threadIdx.x / 32 + R::kWarps * i;
-    const uint32_t word = ptx::has_bulk() ? step / 2 : step;
-    uint32_t codes = 0;
-    if (lane < R::kScaleRows)
-      codes = *reinterpret_cast<const uint32_t *>(stage + R::kScales + 4 * (word * R::kScaleRows + lane));
-    return !__any_sync(kAllLanes, (codes & 0x80808080u) != 0);
+    if constexpr (R::kScaleRows == 0) {
+      return true;
+    } else {
+      const uint32_t lane = threadIdx.x % 32, step = threadIdx.x / 32 + R::kWarps * i;
+      const uint32_t word = ptx::has_bulk() ? step / 2 : step;
+      uint32_t codes = 0;
+      if (lane < R::kScaleRows)
+        codes = *reinterpret_cast<const uint32_t *>(stage + R::kScales + 4 * (word * R::kScaleRows + lane));
+      return !__any_sync(kAllLanes, (codes & 0x80808080u) != 0);
+    }
   }
   // Row r of a stage as this lane's operand of the warp's i-th step there.
   template <bool kPlain>

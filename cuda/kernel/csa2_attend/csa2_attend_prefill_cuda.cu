@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (count <= static_cast<int32_t>(kSplitRows) || static_cast<int32_t>(blockIdx.x) >= count) return;
   const uint32_t head0 = blockIdx.y * kHeads;
   // What one group dequantises; wgmma leaves time for the last eight units beside P V.
-  constexpr uint32_t kUnits = Fill<kDim>::kUnits - (kWgmma ? kWarps : 0);
+  constexpr int kUnits = static_cast<int>(Fill<kDim>::kUnits - (kWgmma ? kWarps : 0));
   const auto keys = [](uint32_t n) { return S::kKeys + n % 2 * S::kRows; };
   const auto slots = [&](uint32_t n) {
     return reinterpret_cast<Key *>(memory + S::kSlots) + n % kSlotBlocks * kBlock;
@@ -373,11 +373,11 @@ __global__ void __launch_bounds__(kThreads, 1)
         soften<kDim>(scores, scale, slots(n), place(n).first, memory);
       }
     } else if (place(n + 1).row >= 0) {
-      const uint32_t first = thread / 32;
+      const int first = static_cast<int>(thread / 32);
       Fill<kDim> even, odd;
       if (first < kUnits) even.load(slots(n + 1), first), odd.load(slots(n + 1), first + 4);
       if (thread < kBlock && place(n + 2).row >= 0) slots(n + 2)[thread] = place(n + 2).key(a, thread);
-      for (uint32_t unit = first; unit < kUnits; unit += 8) {
+      for (int unit = first; unit < kUnits; unit += 8) {
         even.store(memory + keys(n + 1), unit);
         if (unit + 8 < kUnits) even.load(slots(n + 1), unit + 8);
         odd.store(memory + keys(n + 1), unit + 4);

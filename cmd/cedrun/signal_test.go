@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -28,6 +29,10 @@ func TestSignalsEndACommandInOrder(t *testing.T) {
 		{program + " " + endless, syscall.SIGHUP, false, 0},
 		{"nohup " + program + " " + endless, syscall.SIGHUP, true, 0},
 	} {
+		if c.signal == syscall.SIGHUP && !c.stays && signal.Ignored(syscall.SIGHUP) {
+			t.Logf("%s: left out, for nohup keeps %v from this test, too", c.command, c.signal)
+			continue
+		}
 		args := strings.Fields(c.command)
 		if args[0] == "conform" {
 			args = append([]string{program}, args...)

@@ -156,8 +156,9 @@ func WorkspaceBytes(c *config.Config, s Setup, threads int) int64 {
 
 // expertWorkspace is that of the CPU's expert_gemm.
 func expertWorkspace(c *config.Config, rows int) int64 {
-	assignments := rows * (c.ExpertsPerToken + 1)
-	return int64(assignments*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + rows*c.ExpertsPerToken*4 + (2*c.Experts+1)*4)
+	routed := rows * c.ExpertsPerToken
+	tiles := min(routed, c.Experts) + routed/8
+	return int64((routed+rows)*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + routed*4 + (3*c.Experts+3)*4 + tiles*16)
 }
 
 // programBytes is what the process takes beside its buffers: measured, 32 MB and some hundred bytes per tensor.

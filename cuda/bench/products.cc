@@ -71,8 +71,8 @@ Call experts(Rig &r, uint32_t rows, bool skewed) {
   a.weights = r.f32s(ids.size(), 0, 1), a.y = r.space(uint64_t{2} * rows * g.dim);
   a.max_rows = rows, a.experts_count = g.experts, a.top_k = g.top_k, a.dim = g.dim, a.inter = g.inter,
   a.limit = 10;
-  a.workspace = r.space(ced_expert_gemm_workspace(r.stream(), &a));
   a.layout = CED_EXPERTS_PACKED;
+  a.workspace = r.space(ced_expert_gemm_workspace(r.stream(), &a));
   uint64_t w2 = 0;
   const uint64_t packed = ced_expert_pack_bytes(g.dim, g.inter, &w2);
   // Tables of other places in turn, so that no cache holds what the last call read.

@@ -29,10 +29,10 @@ struct ExpertWorkspace {
   uint64_t order;   // i32 [rows * top_k] assignments grouped by expert
   uint64_t first;   // i32 [experts + 1] of each expert in order
   uint64_t active;  // i32 [experts] experts that have rows
-  uint64_t
-      tiles;  // i32 [experts + 2] first tile of rows of each active expert, then of the shared one, then all
-  // A device's: i32 [tiles, 4] expert, the first of its assignments in order, how many; with packed experts, for steps of
-  // up to few_rows, in the order of operands and filled up to a multiple of 64 with zeros: x and the activations.
+  // A device's: how many tiles the list has, i32; i32 [tiles, 4] expert, the first of its assignments in order, how many;
+  // with packed experts, for steps of up to few_rows, in the order of operands and filled up to a multiple of 64 with zeros:
+  // x and the activations.
+  uint64_t tiles;
   uint64_t list;
   uint64_t progress;    // u32 [2]: blocks that are through with gate and up; items that blocks have taken
   uint64_t x_words;     // BF16 [rows, dim]
@@ -60,7 +60,7 @@ inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
   w.order = take(routed * 4);
   w.first = take((a.experts_count + 1ull) * 4);
   w.active = take(a.experts_count * 4ull);
-  w.tiles = take((a.experts_count + 2ull) * 4);
+  w.tiles = take(4);
   w.list = take((routed < a.experts_count ? routed : a.experts_count) * 16 + routed / 8 * 16);
   w.progress = take(8);
   if (a.layout == CED_EXPERTS_PACKED) {

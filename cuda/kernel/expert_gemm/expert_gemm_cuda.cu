@@ -38,7 +38,7 @@ __device__ void group(const ced_expert_gemm_args &a, const ExpertWorkspace &work
       if (idx[i] == e) order[to++] = i;
   }
   if (threadIdx.x == 0)
-    at<int32_t>(work.tiles)[experts] = static_cast<int32_t>(tiled), at<uint32_t>(work.progress)[0] = 0,
+    *at<int32_t>(work.tiles) = static_cast<int32_t>(tiled), at<uint32_t>(work.progress)[0] = 0,
     at<uint32_t>(work.progress)[1] = 0;
 }
 
@@ -106,7 +106,7 @@ struct ExpertItems {
       : a(args), work(space), k(kDown ? args.inter : args.dim), tile_rows(rows) {}
   __device__ uint32_t per_tile() const { return (kDown ? a.dim : a.inter) / kChannels; }
   __device__ uint32_t tiles() const {
-    if (kW != CED_FP8) return static_cast<uint32_t>(at<const int32_t>(work.tiles)[a.experts_count]);
+    if (kW != CED_FP8) return static_cast<uint32_t>(*at<const int32_t>(work.tiles));
     return a.shared.w1 != 0 ? ceil_div(static_cast<uint32_t>(row_count(a.rows)), tile_rows) : 0;
   }
   __device__ uint32_t total() const { return tiles() * per_tile(); }

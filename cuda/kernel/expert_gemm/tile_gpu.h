@@ -21,7 +21,7 @@ struct ExpertTile {
       first = tile * rows, n = count - first < rows ? count - first : rows;
       return n > 0;
     }
-    if (tile >= at<const int32_t>(work.tiles)[a.experts_count]) return false;
+    if (tile >= *at<const int32_t>(work.tiles)) return false;
     const uint4 t = load16(at<const unsigned char>(work.list) + 16 * tile);
     expert = at<const ced_expert>(a.experts) + t.x;
     order = at<const int32_t>(work.order) + t.y, first = 0, n = static_cast<int32_t>(t.z);

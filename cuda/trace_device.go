@@ -76,7 +76,10 @@ func (d *deviceClock) begin(t *Trace) bool {
 // behind puts the event behind the call whose event was added last.
 func (d *deviceClock) behind(t *Trace, kernel string) {
 	to := d.fence()
-	if to == nil || d.s.Record(to) != nil {
+	if to == nil {
+		return
+	}
+	if d.s.Record(to) != nil {
 		d.spare = append(d.spare, to)
 		return
 	}

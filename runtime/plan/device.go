@@ -240,7 +240,7 @@ func DeviceWorkspaceBytes(c *config.Config, s Setup) int64 {
 		min(rows, splitRows)*(width*16+attendHeads*width*4+attendHeads*width/16+width)
 	k, experts := int64(c.ExpertsPerToken), int64(c.Experts)
 	expert := rows*(k+1)*int64(c.MoEIntermediate+c.MoEIntermediate/32+2*c.HiddenSize+4) + (2*experts+2)*4
-	expert += (experts + rows*k/8) * 16                                                                                   // tiles
+	expert += (experts + rows*k/8) * 20                                                                                   // tiles
 	expert += min(rows, max(16, 17*experts/max(k, 1))) * 2 * (int64(c.HiddenSize+63) + (k+1)*int64(c.MoEIntermediate+63)) // operands
 	return index + attend + expert + slack
 }

@@ -158,7 +158,7 @@ func WorkspaceBytes(c *config.Config, s Setup, threads int) int64 {
 func expertWorkspace(c *config.Config, rows int) int64 {
 	routed := rows * c.ExpertsPerToken
 	tiles := min(routed, c.Experts) + routed/8
-	return int64((routed+rows)*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + routed*4 + (2*c.Experts+2)*4 + tiles*16)
+	return int64((routed+rows)*(c.MoEIntermediate+c.MoEIntermediate/32+c.HiddenSize*2) + routed*4 + (2*c.Experts+2)*4 + tiles*20)
 }
 
 // programBytes is what the process takes beside its buffers: measured, 32 MB and some hundred bytes per tensor.

@@ -34,7 +34,8 @@ struct ExpertWorkspace {
   // x and the activations.
   uint64_t tiles;
   uint64_t list;
-  uint64_t progress;    // u32 [2]: blocks that are through with gate and up; items that blocks have taken
+  uint64_t
+      progress;  // u32 [2 + tiles]: items that blocks have taken; groups of 32 activations: shared, of a tile's rows
   uint64_t x_words;     // BF16 [rows, dim]
   uint64_t activation;  // BF16 [assignments, inter]
   uint64_t bytes;
@@ -61,8 +62,9 @@ inline ExpertWorkspace expert_workspace(const ced_expert_gemm_args &a) {
   w.first = take((a.experts_count + 1ull) * 4);
   w.active = take(a.experts_count * 4ull);
   w.tiles = take(4);
-  w.list = take((routed < a.experts_count ? routed : a.experts_count) * 16 + routed / 8 * 16);
-  w.progress = take(8);
+  const uint64_t tiles = (routed < a.experts_count ? routed : a.experts_count) + routed / 8;
+  w.list = take(tiles * 16);
+  w.progress = take((2 + tiles) * 4);
   if (a.layout == CED_EXPERTS_PACKED) {
     const uint64_t rows = a.max_rows < few_rows(a) ? a.max_rows : few_rows(a);
     w.x_words = take(rows * ((a.dim + 63) / 64) * 128);

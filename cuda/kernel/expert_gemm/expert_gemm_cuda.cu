@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kStep = 64, kWarps = 8, kThreads = 32 * kWarps, kGroupThreads = 512;
 constexpr uint32_t kArrivals = 33;  // of a stage, whatever it has
-constexpr uint32_t kGroup = 32;     // channels of a block between the halves: a quantisation group
+constexpr uint32_t kGroup = 32;     // channels of an item between the halves: a quantisation group
 
 // The first block: the assignments of experts that are computed here by expert, each expert's in ascending order, and the
 // tiles of rows that they make.
@@ -31,9 +31,11 @@ __device__ void group(const ced_expert_gemm_args &a, const ExpertWorkspace &work
     uint32_t tile = tiled + block_scan<kGroupThreads>(ceil_div(n, tile_rows), part, &all);
     tiled += all;
     if (n == 0) continue;
-    for (auto left = static_cast<int32_t>(n); left > 0; left -= rows)
-      store16(list + 16 * tile++, make_uint4(static_cast<uint32_t>(e), to + n - static_cast<uint32_t>(left),
-                                             static_cast<uint32_t>(left < rows ? left : rows), 0));
+    for (auto left = static_cast<int32_t>(n); left > 0; left -= rows, tile++) {
+      store16(list + 16 * tile, make_uint4(static_cast<uint32_t>(e), to + n - static_cast<uint32_t>(left),
+                                           static_cast<uint32_t>(left < rows ? left : rows), 0));
+      at<uint32_t>(work.progress)[2 + tile] = 0;
+    }
     for (int32_t i = 0; i < routed; i++)
       if (idx[i] == e) order[to++] = i;
   }
@@ -84,9 +86,9 @@ constexpr uint32_t kStageBytes = LargestRing::stage_bytes(true);
 
 // The work of a block: 32 channels of gate and up of a tile of rows, a quantisation group, or 16 of down (packed: 32).
 // kOperands: x and activations are operands already.
-template <ExpertForm kWeights, bool kDown, bool kOperands_ = kWeights == ExpertForm::kPacked>
+template <ExpertForm kWeights, bool kDown_, bool kOperands_ = kWeights == ExpertForm::kPacked>
 struct ExpertItems {
-  static constexpr bool kPacked = kWeights == ExpertForm::kPacked, kOperands = kOperands_;
+  static constexpr bool kPacked = kWeights == ExpertForm::kPacked, kDown = kDown_, kOperands = kOperands_;
   static constexpr ced_format kW = kWeights == ExpertForm::kFp8 ? CED_FP8 : CED_FP4;
   using R = std::conditional_t<kPacked, PackedRing<kDown ? Pack::kDownTiles : Pack::kUpTiles, kDown ? 2 : 1>,
                                Ring<kW, kDown ? 1 : 2, kDown ? 1 : 2>>;
@@ -127,6 +129,23 @@ struct ExpertItems {
     if (kPacked) return true;
     return k % 128 == 0 && (kDown ? aligned(e.w2, 16) && aligned(e.w2_scales, 4)
                                   : aligned(e.w1 | e.w3, 16) && aligned(e.w1_scales | e.w3_scales, 4));
+  }
+  // How many groups of activations there are of the rows that the item belongs to: a tile's, or all of the shared expert.
+  __device__ uint32_t *groups() const {
+    return at<uint32_t>(work.progress) + (kW == CED_FP8 ? 1 : 2 + number);
+  }
+  // Of the warp that stored a row's group, when it has.
+  __device__ void group_done() const {
+    __syncwarp();
+    if (threadIdx.x % 32 != 0) return;
+    __threadfence();
+    atomicAdd(groups(), 1u);
+  }
+  // Returns when the rows that the item belongs to have all their activations.
+  __device__ void await_groups() const {
+    const int32_t rows = kW == CED_FP8 ? row_count(a.rows) : tile.n;
+    const uint32_t all = static_cast<uint32_t>(rows) * (a.inter / kGroup);
+    while (ptx::load_acquire(groups()) < all) __nanosleep(50);
   }
   __device__ const unsigned char *packed(uint32_t step) const {
     return at<const unsigned char>(kDown ? tile.expert->w2 : tile.expert->w1) +
@@ -199,7 +218,9 @@ struct Kinds {
         down(a, work, tile_rows) {}
 
   // From 9.0 on the ninth warp takes one item after the other, in the order of all, as fast as stages become free, and
-  // labels their stages; what does not come through the ring has an empty one, and so has the end.
+  // labels their stages; what does not come through the ring has an empty one, and so has the end. It fills none for an item
+  // of down before that item's activations are there: items of gate and up were all taken earlier, those of its tile long
+  // ago, as a rule. Who finds the stage full finds them, too.
   __device__ void produce(Stages<kStageBytes> stages, uint32_t *taken) {
 #if CED_ARCH >= 900
     const uint32_t n1 = shared_up.total(), n2 = n1 + up.total(), n3 = n2 + shared_down.total(),
@@ -229,7 +250,12 @@ struct Kinds {
 #if CED_ARCH >= 900
   template <class Items>
   __device__ static void fill(Stages<kStageBytes> &stages, Items &items, uint32_t item) {
-    if (!items.open(item)) return empty(stages);
+    const bool ring = items.open(item);
+    if (Items::kDown) {
+      if (threadIdx.x % 32 == 0) items.await_groups();
+      __syncwarp();
+    }
+    if (!ring) return empty(stages);
     typename Items::Stream weights(stages, items, item, item + 1);
     weights.produce();
     stages = weights.stages;
@@ -279,6 +305,10 @@ __device__ void run_items(Stages<kStageBytes> &stages, Items items, uint32_t fir
     const bool ring = items.open(item);
     if (items.number != number) {
       number = items.number;
+      if (Items::kDown && !ptx::has_bulk()) {
+        if (threadIdx.x == 0) items.await_groups();
+        ptx::named_barrier(1, R::kConsumers);
+      }
       CED_UNROLL
       for (uint32_t j = 0; j < kTiles; j++) {
         const uint32_t i = 8 * j + threadIdx.x % 32 / 4, n = static_cast<uint32_t>(items.tile.n);
@@ -335,6 +365,7 @@ __device__ void run_up(Stages<kStageBytes> &stages, const Items &all, uint32_t f
       } else {
         store_activation(a, work, place, items.i0, v);
       }
+      items.group_done();
     }
   };
   run_items<kTiles>(stages, all, first, sums, source, result);
@@ -365,34 +396,20 @@ __device__ void run_down(Stages<kStageBytes> &stages, const Items &all, uint32_t
   run_items<kTiles>(stages, all, first, sums, source, result);
 }
 
-// The consumers of all blocks wait for each other. What they wrote before is there afterwards.
-__device__ inline void all_blocks(uint32_t *arrived) {
-  ptx::named_barrier(1, kThreads);
-  if (threadIdx.x == 0) {
-    __threadfence();
-    atomicAdd(arrived, 1u);
-    while (ptx::load_acquire(arrived) < gridDim.x) __nanosleep(50);
-    __threadfence();
-  }
-  ptx::named_barrier(1, kThreads);
-}
-
-// Both halves of the routed experts and of the shared one. From 9.0 on weights of the second half are on their way before
-// the first is done, so memory goes on reading while blocks end their part of it and wait for the others.
+// Both halves of the routed experts and of the shared one. Nobody waits for all of the first half: an item of down waits for
+// the activations of its own rows, so that memory goes on reading from one half to the other.
 template <ExpertForm kForm, int kTiles>
 __global__ void __launch_bounds__(kThreads + 32, kForm == ExpertForm::kPacked ? ring_blocks(kTiles) : 1)
     experts_kernel(ced_expert_gemm_args a, ExpertWorkspace work, uint32_t stage_count) {
   DYN_SMEM(unsigned char, shared);
   SHARED(float, part, Sums<kTiles>::kPlaces *Sums<kTiles>::kPlace);
   Stages<kStageBytes> stages(shared, stage_count, kArrivals, kWarps);
-  auto *progress = at<uint32_t>(work.progress);
   Kinds<kForm> kinds(a, work, 8 * kTiles);
-  if (threadIdx.x >= kThreads) return kinds.produce(stages, progress + 1);
+  if (threadIdx.x >= kThreads) return kinds.produce(stages, at<uint32_t>(work.progress));
   Sums<kTiles> sums{part};
   uint32_t first = 0;
   run_up(stages, kinds.shared_up, first, sums);
   run_up(stages, kinds.up, first += kinds.shared_up.total(), sums);
-  all_blocks(progress);
   run_down(stages, kinds.shared_down, first += kinds.up.total(), sums);
   run_down(stages, kinds.down, first += kinds.shared_down.total(), sums);
 }

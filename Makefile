@@ -46,8 +46,13 @@ sim: require
 	go build -tags sim $(RELEASE) -o bin/cedrun-sim ./cmd/cedrun
 test-sim: require
 	cmake -S . -B build/sim -DCED_SIM=ON && cmake --build build/sim -j $(JOBS)
-	for s in $(SEEDS); do echo "seed $$s"; CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim/ced_test $(TESTS) || exit 1; done
-	[ -n "$(TESTS)" ] || CED_SIM_CAPABILITY=80 CED_TEST_BODIES=cuda build/sim/ced_test "dense_gemm: " "expert_gemm: " # forms without bulk copies and wgmma
+	$(MAKE) -j $(JOBS) -O $(addprefix test-sim-seed-,$(SEEDS)) $(if $(TESTS),,test-sim-80)
+SIM        ?= build/sim
+test-sim-seed-%:
+	CED_SIM_SEED=$* CED_TEST_BODIES=cuda $(SIM)/ced_test $(TESTS)
+# Forms without bulk copies and wgmma.
+test-sim-80:
+	CED_SIM_CAPABILITY=80 CED_TEST_BODIES=cuda build/sim/ced_test "dense_gemm: " "expert_gemm: "
 # The program's way to a device, there: residency of experts, chunks and batches, and mini checkpoints whole (MINIS; there are
 # also base, wide, vl, sched40). Minutes, by hand.
 MINIS      ?= plain edge calm
@@ -61,10 +66,10 @@ test-sim-go: sim
 # Minutes each, by hand: the same under the sanitizers. Each finds faults that the others do not see.
 test-sim-asan: require
 	cmake -S . -B build/sim-asan -DCED_SIM=ON -DCED_SANITIZE=address,undefined && cmake --build build/sim-asan -j $(JOBS)
-	for s in 1 2; do CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim-asan/ced_test $(TESTS) || exit 1; done
+	$(MAKE) -j $(JOBS) -O SIM=build/sim-asan test-sim-seed-1 test-sim-seed-2
 test-sim-tsan: require
 	cmake -S . -B build/sim-tsan -DCED_SIM=ON -DCED_SANITIZE=thread && cmake --build build/sim-tsan -j $(JOBS)
-	for s in 1 2; do CED_SIM_SEED=$$s CED_TEST_BODIES=cuda build/sim-tsan/ced_test $(TESTS) || exit 1; done
+	$(MAKE) -j $(JOBS) -O SIM=build/sim-tsan test-sim-seed-1 test-sim-seed-2
 
 # The real ones. NVCC: a compiler of CUDA 12.4 or newer; `make toolkit` fetches one into build/.
 NVCC       ?= $(shell command -v nvcc || ls build/toolkit/bin/nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
@@ -181,4 +186,4 @@ fmt: $(CLANG_FORMAT)
 clean:
 	rm -rf bin build dist cuda/zz_stamp*.go
 .PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go test-page conform-arm64 dist dist-check mutate soak install lint fmt clean
-.PHONY: sim test-sim test-sim-go test-sim-asan test-sim-tsan toolkit toolkit-12 nvcc cuda test-cuda cuda-check gpu-bundle test-gpu-check
+.PHONY: sim test-sim test-sim-80 test-sim-go test-sim-asan test-sim-tsan toolkit toolkit-12 nvcc cuda test-cuda cuda-check gpu-bundle test-gpu-check

@@ -66,29 +66,40 @@ func (con *console) backend(c *cli.Context) (ced.Kind, error) {
 	return kind, nil
 }
 
-// placed is a setup on the CPU instead of a device that auto took and that has no room for it, with a word why. Flags that
-// ask for the impossible stay errors.
+// placed is a sized setup where it computes: on its device, as the flags say, or on the CPU instead of a device that auto
+// took and that has no room for it, with a word why. Flags that ask for the impossible stay errors. Every command that
+// computes goes through here.
 func (con *console) placed(f *engine.Files, setup engine.Setup) engine.Setup {
-	if setup.Backend != ced.CUDA || !con.automaticBackend {
+	if setup.Backend != ced.CUDA {
 		return setup
 	}
-	on := setup
-	on.Device, on.ExpertBytes, on.HostExperts = con.device, int(con.expertMemory), con.hostExperts
-	load, err := f.Plan(on)
-	var misfit *plan.FitError
+	setup.Device, setup.ExpertBytes, setup.HostExperts = con.device, int(con.expertMemory), con.hostExperts
+	load, err := f.Plan(setup)
+	short := isMisfit(err)
 	if err == nil && load.Device.ExpertsHost > 0 {
 		err = load.Check()
-	} else if !errors.As(err, &misfit) {
-		return setup
+		short = err != nil
 	}
-	if err == nil {
-		return setup
+	if short && con.leavesDevice(err) {
+		setup.Backend, setup.Device, setup.ExpertBytes, setup.HostExperts = ced.CPU, 0, 0, false
+	}
+	return setup
+}
+
+func isMisfit(err error) bool {
+	var misfit *plan.FitError
+	return errors.As(err, &misfit)
+}
+
+// leavesDevice reports whether nobody asked for the device that lacks room, and says what it lacks.
+func (con *console) leavesDevice(err error) bool {
+	if !con.automaticBackend {
+		return false
 	}
 	why := err.Error()
 	why = why[:max(strings.LastIndex(why, ": "), 0)] // without the remedy, for this is one
 	con.log.Warn().Msg(why + "; computing on the CPU")
-	setup.Backend = ced.CPU
-	return setup
+	return true
 }
 
 func (con *console) kind(name string, device int) (ced.Kind, error) {

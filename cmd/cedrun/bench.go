@@ -77,6 +77,11 @@ func (con *console) bench(c *cli.Context) error {
 	default:
 		o.Contexts = fitting(o.Contexts, f.Config.MaxPositions, o.Steps)
 	}
+	setup, err := o.Sized(f.Config)
+	if err != nil {
+		return closing(f, err)
+	}
+	o.Setup = con.placed(f, setup)
 	if err := con.warm(f, o.Setup); err != nil {
 		return closing(f, err)
 	}
@@ -114,7 +119,6 @@ func (con *console) benchOptions(c *cli.Context) (o bench.Options, err error) {
 	if o.Setup.Backend, err = con.backend(c); err != nil {
 		return o, err
 	}
-	o.Setup.Device, o.Setup.ExpertBytes, o.Setup.HostExperts = con.device, int(con.expertMemory), con.hostExperts
 	for _, x := range []struct {
 		flag string
 		dst  *[]int

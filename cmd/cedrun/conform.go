@@ -8,8 +8,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/conform"
+	"cedrun/runtime/engine"
 )
 
 func conformCommand(con *console) *cli.Command {
@@ -49,12 +51,7 @@ func (con *console) conform(c *cli.Context) error {
 	if err != nil {
 		return closing(f, err)
 	}
-	s, err := con.openStream(c, kind)
-	if err != nil {
-		return closing(f, err)
-	}
-	r, err := conform.Run(c.Context, conform.Subject{Stream: s, Checkpoint: f.Checkpoint, Config: f.Config, Rows: f.Rows(), ExpertBytes: int(con.expertMemory), HostExperts: con.hostExperts}, goldens...)
-	s.Close()
+	r, err := con.conformWith(c, f, kind, goldens)
 	for _, g := range goldens {
 		err = closing(g, err)
 	}
@@ -68,9 +65,27 @@ func (con *console) conform(c *cli.Context) error {
 		r.Print(con.out)
 	}
 	if err == nil && !r.OK() {
-		err = fmt.Errorf("%s does not conform on backend %s: %s", dir, kind, broken(r))
+		err = fmt.Errorf("%s does not conform on backend %s: %s", dir, r.Backend, broken(r))
 	}
 	return err
+}
+
+func (con *console) conformWith(c *cli.Context, f *engine.Files, kind ced.Kind, goldens []*checkpoint.Checkpoint) (*conform.Report, error) {
+	sizes, err := conform.Sizes(f.Config, goldens...)
+	if err != nil {
+		return nil, err
+	}
+	on := con.placed(f, engine.Setup{
+		Backend: kind, Threads: c.Int("threads"), Slots: sizes.Slots, Context: sizes.Context, Chunk: sizes.StepRows, Outputs: sizes.StepRows, NoGraphs: !sizes.Graphs,
+	})
+	s, err := con.openStream(c, on.Backend)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return conform.Run(c.Context, conform.Subject{
+		Stream: s, Checkpoint: f.Checkpoint, Config: f.Config, Rows: f.Rows(), ExpertBytes: on.ExpertBytes, HostExperts: on.HostExperts,
+	}, goldens...)
 }
 
 func openGoldens(c *cli.Context, dir string) (files []*checkpoint.Checkpoint, names []string, err error) {

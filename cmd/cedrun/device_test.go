@@ -171,16 +171,28 @@ func TestAServerOutlivesMissingMemoryAndEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// What a device has no room for is computed on the CPU if nobody asked for the device, with one line that says why.
+// What a device has no room for is computed on the CPU if nobody asked for the device, with one line that says why: by every
+// command that computes.
 func TestAutoComputesOnTheCPUWhatADeviceHasNoRoomFor(t *testing.T) {
-	r, _ := logitsTo(t, []string{"CED_SIM_AUTO=1", "CED_SIM_MEMORY=16"}, "--backend", "auto")
-	if r.status != 0 || strings.Count(r.err, "; computing on the CPU") != 1 {
-		t.Errorf("status %d, %q", r.status, r.err)
-	}
-	for _, want := range []string{"of memory on simulated device 0", "of weights that every token reads", "and has 16.8 MB; computing"} {
-		if !strings.Contains(r.err, want) {
-			t.Errorf("lacks %q: %s", want, r.err)
-		}
+	for _, args := range [][]string{
+		{"logits", "--ids", "1,2,3", "--out", filepath.Join(t.TempDir(), "logits.safetensors")},
+		{"bench", "--contexts", "4", "--modes", "", "--repeat", "1", "--steps", "1"},
+		{"profile", "--prompt-tokens", "4", "--tokens", "2"},
+		{"conform"},
+		{"plan", "--batch", "8"},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			args := slices.Concat(args, []string{"-m", testdata + "mini/calm", "--backend", "auto"})
+			r := simulated(t, []string{"CED_SIM_AUTO=1", "CED_SIM_MEMORY=16"}, args...)
+			if r.status != 0 || strings.Count(r.err, "; computing on the CPU") != 1 {
+				t.Errorf("status %d, %q", r.status, r.err)
+			}
+			for _, want := range []string{"of memory on simulated device 0", "of weights that every token reads", "and has 16.8 MB; computing"} {
+				if !strings.Contains(r.err, want) {
+					t.Errorf("lacks %q: %s", want, r.err)
+				}
+			}
+		})
 	}
 }
 

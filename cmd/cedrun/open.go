@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	ced "cedrun/cuda"
 	"cedrun/runtime/checkpoint"
 	"cedrun/runtime/engine"
 	"cedrun/runtime/plan"
@@ -62,9 +61,7 @@ func (con *console) openFiles(c *cli.Context) (*engine.Files, error) {
 // start starts an engine on opened files, after it has said what that will take.
 func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance, error) {
 	setup.NoGraphs = con.noGraphs
-	if setup = con.placed(f, setup); setup.Backend == ced.CUDA {
-		setup.Device, setup.ExpertBytes, setup.HostExperts = con.device, int(con.expertMemory), con.hostExperts
-	}
+	setup = con.placed(f, setup)
 	p, err := f.Plan(setup)
 	if err != nil {
 		return nil, err

@@ -70,7 +70,14 @@ func (con *console) plan(c *cli.Context) error {
 		return err
 	}
 	if w.gpu != nil {
-		return con.planOnGPU(c, w)
+		err := con.planOnGPU(c, w)
+		if asked := c.String("gpu")+c.String("gpu-memory") != ""; asked || !isMisfit(err) || !con.leavesDevice(err) {
+			return err
+		}
+		w.gpu, w.backend, w.wish.HostExperts = nil, ced.CPU, false
+		if err := w.fill(c); err != nil {
+			return err
+		}
 	}
 	s, err := con.openStream(c, w.backend)
 	if err != nil {
@@ -118,9 +125,6 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 	if w.wish.HostExperts, err = expertsByHost(c); err != nil {
 		return nil, err
 	}
-	if w.setup, err = w.wish.Fill(w.config); err != nil {
-		return nil, err
-	}
 	if err := con.readGPU(c, w); err != nil {
 		return nil, err
 	}
@@ -132,11 +136,15 @@ func (con *console) readWish(c *cli.Context) (w *wish, err error) {
 	} else if w.gpu != nil && w.backend != ced.CUDA {
 		w.have = 0 // of the machine that the GPU is in: not known
 	}
-	return w, w.addCache(c)
+	return w, w.fill(c)
 }
 
-// addCache adds the prefix cache that serve would keep beside the texts.
-func (w *wish) addCache(c *cli.Context) error {
+// fill fills zeros in, and adds the prefix cache that serve would keep beside the texts.
+func (w *wish) fill(c *cli.Context) (err error) {
+	w.wish.KVTokens, w.wish.Snapshots = 0, 0
+	if w.setup, err = w.wish.Fill(w.config); err != nil {
+		return err
+	}
 	host, err := sizeFlag(c, "kv-host", plan.DefaultCache(w.have))
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	ced "cedrun/cuda"
+	"cedrun/runtime/config"
 	"cedrun/runtime/engine"
 	"cedrun/runtime/kv"
 	"cedrun/runtime/machine"
@@ -70,9 +71,10 @@ func (c *bcase) whole() []*times {
 // Run measures, and closes the files. When ctx ends it, it reports what was measured until then beside the error.
 func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err error) {
 	b := &bench{opt: opt, collect: newCollector()}
-	if err := b.plan(f); err != nil {
+	if b.cases, b.opt.Setup, err = opt.cases(f.Config); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	b.opt.Setup.Trace, b.opt.Setup.Observe = b.collect.trace, b.collect.observe
 	if opt.Warn == nil {
 		opt.Warn = func(string) {}
 	}
@@ -163,19 +165,24 @@ func (c *bcase) String() string {
 // step of all together is not counted.
 func slack(batch int) int { return 64 + batch }
 
-// plan lists the cases and sizes the engine for the largest.
-func (b *bench) plan(f *engine.Files) error {
-	o := &b.opt
-	limit, most, tokens := f.Config.MaxPositions, 0, 0
+// Sized is the setup with room for the largest of the cases.
+func (o Options) Sized(c *config.Config) (engine.Setup, error) {
+	_, s, err := o.cases(c)
+	return s, err
+}
+
+// cases lists what is measured, and sizes the engine for the largest.
+func (o Options) cases(c *config.Config) (cases []*bcase, s engine.Setup, err error) {
+	limit, most, tokens := c.MaxPositions, 0, 0
 	tooLong := func(n int) error {
 		return fmt.Errorf("contexts take up to %d tokens with what is written after them: this model takes %d", n, limit)
 	}
 	for _, n := range o.Contexts {
 		if n >= limit && len(o.Modes) > 0 {
-			return tooLong(n + 1)
+			return nil, s, tooLong(n + 1)
 		}
 		for _, m := range o.Modes {
-			b.cases = append(b.cases, &bcase{prefill: true, mode: m, context: n, batch: 1})
+			cases = append(cases, &bcase{prefill: true, mode: m, context: n, batch: 1})
 			most, tokens = max(most, n+1), max(tokens, n+1)
 		}
 	}
@@ -183,24 +190,23 @@ func (b *bench) plan(f *engine.Files) error {
 	slots := 1
 	for _, n := range depths {
 		for _, batch := range o.Batches {
-			b.cases = append(b.cases, &bcase{context: n, batch: batch})
+			cases = append(cases, &bcase{context: n, batch: batch})
 			switch room := limit - (n + 1 + o.Steps + slack(0)); {
 			case room < 1:
-				return tooLong(n + 1 + o.Steps + slack(1))
+				return nil, s, tooLong(n + 1 + o.Steps + slack(1))
 			case batch > room:
-				return fmt.Errorf("--batch %d: until so many sequences of %d tokens have begun, the first would pass the %d tokens that this model takes; lower --batch to %d", batch, n, limit, room)
+				return nil, s, fmt.Errorf("--batch %d: until so many sequences of %d tokens have begun, the first would pass the %d tokens that this model takes; lower --batch to %d", batch, n, limit, room)
 			}
 			end := n + 1 + o.Steps + slack(batch)
 			slots, most, tokens = max(slots, batch), max(most, end), max(tokens, batch*pages(end))
 		}
 	}
-	if len(b.cases) == 0 {
-		return errors.New("nothing to measure: give contexts and prefill modes, or batches")
+	if len(cases) == 0 {
+		return nil, s, errors.New("nothing to measure: give contexts and prefill modes, or batches")
 	}
-	s := &o.Setup
+	s = o.Setup
 	s.Context, s.Slots, s.KVTokens, s.Outputs = most, slots, pages(tokens), slots
-	s.Trace, s.Observe = b.collect.trace, b.collect.observe
-	return nil
+	return cases, s, nil
 }
 
 func pages(tokens int) int { return kv.PagesFor(tokens) * kv.PageTokens }

@@ -167,13 +167,27 @@ type run struct {
 
 const extra = 8 // decode steps after the longest sequence
 
-func (r *run) model(stale bool) (*model.Model, error) {
-	longest := r.g.longest()
-	return model.New(r.Stream, r.Checkpoint, r.Config, r.Rows, model.Options{
-		Slots: 3, Context: kv.PagesFor(longest+extra) * kv.PageTokens, StepRows: max(2*len(r.ids)+8, longest), DraftRows: r.Config.Draft.BlockSize, StaleIndexKeys: stale,
-		ExpertBytes: r.ExpertBytes, HostExperts: r.HostExperts,
+// Sizes are what the model of a run over golden files has room for.
+func Sizes(c *config.Config, goldens ...*checkpoint.Checkpoint) (model.Options, error) {
+	g, err := load(goldens)
+	if err != nil {
+		return model.Options{}, err
+	}
+	return g.sizes(c), nil
+}
+
+func (g *golden) sizes(c *config.Config) model.Options {
+	longest := g.longest()
+	return model.Options{
+		Slots: 3, Context: kv.PagesFor(longest+extra) * kv.PageTokens, StepRows: max(2*g.rows("input_ids")+8, longest), DraftRows: c.Draft.BlockSize,
 		Graphs: true, // of a device: what conforms is what runs
-	})
+	}
+}
+
+func (r *run) model(stale bool) (*model.Model, error) {
+	o := r.g.sizes(r.Config)
+	o.StaleIndexKeys, o.ExpertBytes, o.HostExperts = stale, r.ExpertBytes, r.HostExperts
+	return model.New(r.Stream, r.Checkpoint, r.Config, r.Rows, o)
 }
 
 // with runs f on a fresh model and sequence.

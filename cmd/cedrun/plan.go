@@ -278,7 +278,7 @@ func (r *planReport) print(out io.Writer) error {
 	p.line("%s: %d x %d tokens, %s prefill, backend %s, %d threads", r.Model, r.Batch, r.Context, r.PrefillMode, r.Backend, r.Threads)
 	p.line("")
 	p.line("In memory")
-	p.row("KV cache", m.Buffers.KV, "%d tokens", m.KVTokens)
+	p.cache(m.Buffers.KV, m.KVTokens, m.KVGrows)
 	p.row("windows", m.Buffers.Windows, "%d sequences", r.Batch)
 	p.row("kept windows", m.Buffers.Kept, "for a step that is run again")
 	p.row("snapshots", m.Buffers.Snapshots, "at most")
@@ -294,7 +294,7 @@ func (r *planReport) print(out io.Writer) error {
 	}
 	p.row("not used", w.Idle, "draft blocks and vision")
 	if m.Have > 0 {
-		p.row("memory", m.Have, "free; %s needed, experts apart; the KV cache could grow to %d tokens", plan.GB(r.Need), m.KVFit)
+		p.row("memory", m.Have, "free; %s needed, experts apart; %s", plan.GB(r.Need), growth(m.KVFit, m.KVGrows, ""))
 	}
 	r.printSpeed(p)
 	p.line("A decode step by kernel, measured now")
@@ -374,6 +374,21 @@ func (p *lines) line(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
 	}
+}
+
+// cache is the line of the KV cache.
+func (p *lines) cache(bytes int64, tokens int, grows bool) {
+	if grows {
+		p.row("KV cache", bytes, "%d tokens", tokens)
+	}
+}
+
+// growth says how many tokens a KV cache could have, and on which condition.
+func growth(fit int64, grows bool, when string) string {
+	if !grows {
+		return "the KV cache is the windows, which do not grow with tokens"
+	}
+	return fmt.Sprintf("the KV cache could grow to %d tokens%s", fit, when)
 }
 
 // row is a line of the memory table, left out when there is nothing.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,36 @@ func TestPlanOfTheReleaseSaysWhatDoesNotFit(t *testing.T) {
 				t.Errorf("status %d, %q", r.status, r.err)
 			}
 		})
+	}
+}
+
+// A model without global KV has windows only: no number of tokens would fill a memory.
+func TestAPlanCountsTokensOnlyWhereTheyTakeMemory(t *testing.T) {
+	for _, args := range [][]string{{}, {"--gpu", "h200"}} {
+		for _, c := range []struct {
+			model, want, lacks string
+			grows              bool
+		}{
+			{"plain", "the KV cache is the windows, which do not grow with tokens", "could grow", false},
+			{"base", "the KV cache could grow to ", "do not grow", true},
+		} {
+			args := slices.Concat([]string{"plan", "-m", testdata + "mini/" + c.model, "--host-memory", "2GiB", "--context", "64"}, args)
+			table, _, _ := strings.Cut(succeed(t, "", args...).out, "Predicted speed")
+			if !strings.Contains(table, c.want) || strings.Contains(table, c.lacks) {
+				t.Errorf("%v: not %q, or %q:\n%s", args, c.want, c.lacks, table)
+			}
+			var got planReport
+			if err := json.Unmarshal([]byte(succeed(t, "", append(args, "--json")...).out), &got); err != nil {
+				t.Fatal(err)
+			}
+			m := got.Memory
+			if got.Device != nil && (got.Device.KVGrows != m.KVGrows || got.Device.KVFit != m.KVFit) {
+				t.Errorf("%v: the device's account differs: %+v", args, got.Device)
+			}
+			if m.KVGrows != c.grows || m.KVFit > 0 != c.grows || !c.grows && m.KVTokens != 64 {
+				t.Errorf("%v: grows %t, %d tokens, up to %d", args, m.KVGrows, m.KVTokens, m.KVFit)
+			}
+		}
 	}
 }
 

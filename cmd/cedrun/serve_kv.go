@@ -75,7 +75,7 @@ func (s *server) readKV(f *engine.Files) error {
 		}
 	}
 	tokens := plan.TextTokens(s.setup.Slots, s.setup.Context)
-	if s.c.IsSet("kv-device") {
+	if s.c.IsSet("kv-device") && plan.KVGrows(f.Config) {
 		device, err := sizeFlag(s.c, "kv-device", 0)
 		if err != nil {
 			return err

@@ -33,8 +33,9 @@ type OnDevice struct {
 	HostExperts bool    `json:"host_experts"` // the CPU computes ExpertsHost, which are those that the device lacks, mapped
 	HostRows    int64   `json:"host_rows"`    // host memory of the rows that the CPU then gets
 	Captured    int     `json:"captured"`     // batch sizes whose decode step is captured
+	KVGrows     bool    `json:"kv_grows"`     // with tokens: the model has global KV
 	KVTokens    int     `json:"kv_tokens"`
-	KVFit       int64   `json:"kv_tokens_fit"` // with as few experts on the device as there may be
+	KVFit       int64   `json:"kv_tokens_fit"` // with as few experts on the device as there may be; 0 without KVGrows
 }
 
 // Fixed is all but experts.
@@ -149,8 +150,8 @@ func PlaceOnDevice(c *config.Config, w Weights, s Setup, dev Device, workspace, 
 			d.Captured = 0
 		}
 	}
-	if left := room - floor + d.KV; left > 0 {
-		d.KVFit = left / max(pageBytes(c)+4, 1) * kv.PageTokens
+	if left := room - floor + d.KV; left > 0 && d.KVGrows {
+		d.KVFit = left / (pageBytes(c) + 4) * kv.PageTokens
 	}
 	if room >= d.Experts && d.Experts >= floor {
 		return d, nil
@@ -165,7 +166,7 @@ func fixedOn(c *config.Config, w Weights, s Setup, dev Device, workspace int64) 
 	steps, graphs := captured(c, s)
 	return &OnDevice{
 		Captured: steps, Graphs: graphs, Device: dev, Weights: pieces(w.Always() + w.Embedding), KV: b.KV, Windows: b.Windows, Step: stepBytes(c, s) + workspace + tables,
-		Streams: streamBytes, Reserve: reserve(dev.Total), KVTokens: s.KVTokens,
+		Streams: streamBytes, Reserve: reserve(dev.Total), KVGrows: KVGrows(c), KVTokens: s.KVTokens,
 	}
 }
 

@@ -19,7 +19,9 @@ type Memory struct {
 	ExpertsHeld int64   `json:"experts_held"`
 	ExpertShare float64 `json:"expert_share"`
 	Rows        int64   `json:"rows_held"`
-	// KVTokens is what the setup has room for, KVFit the tokens of KV cache that would fit with no routed expert held.
+	// KVTokens is what the setup has room for, KVFit the tokens of KV cache that would fit with no routed expert held; 0
+	// without KVGrows, when any number would.
+	KVGrows  bool  `json:"kv_grows"`
 	KVTokens int   `json:"kv_tokens"`
 	KVFit    int64 `json:"kv_tokens_fit"`
 }
@@ -32,7 +34,7 @@ func (m *Memory) OnDisk() int64 { return m.Weights.OnDemand() - m.ExpertsHeld - 
 
 // Place lays weights and a filled setup out in have bytes of memory. threads counts CPU workers.
 func Place(c *config.Config, w Weights, s Setup, threads int, have int64) *Memory {
-	m := &Memory{Have: have, Weights: w, Buffers: CountBuffers(c, s, threads), KVTokens: s.KVTokens}
+	m := &Memory{Have: have, Weights: w, Buffers: CountBuffers(c, s, threads), KVGrows: KVGrows(c), KVTokens: s.KVTokens}
 	left := have - m.Need()
 	if have == 0 {
 		left = m.Weights.OnDemand()
@@ -41,9 +43,8 @@ func Place(c *config.Config, w Weights, s Setup, threads int, have int64) *Memor
 		m.ExpertShare = float64(m.ExpertsHeld) / float64(m.Weights.Experts)
 	}
 	m.Rows = min(max(left-m.ExpertsHeld, 0), m.Weights.Embedding+m.Weights.Engram)
-	if room := left + m.Buffers.KV; have > 0 && room > 0 {
-		perPage := pageBytes(c) + 4
-		m.KVFit = room / max(perPage, 1) * kv.PageTokens
+	if room := left + m.Buffers.KV; have > 0 && room > 0 && m.KVGrows {
+		m.KVFit = room / (pageBytes(c) + 4) * kv.PageTokens
 	}
 	return m
 }

@@ -9,7 +9,7 @@ import (
 // HostOf is what a plan for a device leaves to the host, of which have bytes are free (0 = unknown): page-locked experts,
 // and rows of Engram tables as far as there is room.
 func HostOf(d *OnDevice, c *config.Config, w Weights, s Setup, have int64) (*Memory, error) {
-	m := &Memory{Have: have, Weights: w, ExpertsHeld: w.Experts, ExpertShare: 1, KVTokens: d.KVTokens, KVFit: d.KVFit}
+	m := &Memory{Have: have, Weights: w, ExpertsHeld: w.Experts, ExpertShare: 1, KVGrows: d.KVGrows, KVTokens: d.KVTokens, KVFit: d.KVFit}
 	m.Buffers = Buffers{Kept: keptBytes(c, s), Snapshots: s.Snapshots, Step: d.HostRows, Program: programBytes(c)}
 	need := m.Buffers.Total() + d.Locked()
 	if d.Device.Unified {

@@ -73,9 +73,15 @@ func pageBytes(c *config.Config) int64 {
 	return int64(kv.NewLayout(c.HeadDim, c.IndexHeadDim, c.KVSources, ratios).PageBytes)
 }
 
-// TokensIn is how many tokens of global KV, in whole pages, so many bytes hold.
+// KVGrows reports whether tokens take memory: not in a model without global KV, whose keys are those of the windows.
+func KVGrows(c *config.Config) bool { return len(c.KVSources) > 0 }
+
+// TokensIn is how many tokens of global KV, in whole pages, so many bytes hold; 0 if tokens take none.
 func TokensIn(c *config.Config, bytes int64) int {
-	return int(bytes/max(pageBytes(c), 1)) * kv.PageTokens
+	if !KVGrows(c) {
+		return 0
+	}
+	return int(bytes/pageBytes(c)) * kv.PageTokens
 }
 
 // TokenBytes is the memory of the global KV of tokens.

@@ -102,6 +102,10 @@ test-gpu-check: sim
 # Every kernel through a real compiler, without warnings and spills, and the instructions that must be there.
 cuda-check: nvcc
 	sh tools/cudacheck.sh $(NVCC) build/cuda-check
+# And through the front end of CUDA 12.4, the oldest that is supported.
+cuda-check-12:
+	sh tools/toolkit.sh build/ptx-12 12-ptx
+	sh tools/cudafront.sh build/ptx-12/bin/nvcc build/cuda-check-12
 
 # The native tests for linux/arm64, on an emulator where the machine is another one, and a build of the program.
 ARM64      ?= aarch64-linux-gnu-
@@ -186,4 +190,4 @@ fmt: $(CLANG_FORMAT)
 clean:
 	rm -rf bin build dist cuda/zz_stamp*.go
 .PHONY: all run lib require test test-native test-sanitize test-go test-isa test-arm64 test-clients test-clients-go test-page conform-arm64 dist dist-check mutate soak install lint fmt clean
-.PHONY: sim test-sim test-sim-80 test-sim-go test-sim-asan test-sim-tsan toolkit toolkit-12 nvcc cuda test-cuda cuda-check gpu-bundle test-gpu-check
+.PHONY: sim test-sim test-sim-80 test-sim-go test-sim-asan test-sim-tsan toolkit toolkit-12 nvcc cuda test-cuda cuda-check cuda-check-12 gpu-bundle test-gpu-check

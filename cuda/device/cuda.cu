@@ -15,6 +15,7 @@
 
 struct ced_graph {
   cudaGraphExec_t exec;
+  int device;
 };
 
 namespace ced {
@@ -80,11 +81,13 @@ void close_all(CudaStream *c) {
   delete c;
 }
 
-// Makes the stream's device the calling thread's.
-int use(const ced_stream *s, ced_err *err) {
-  CED_CUDA_TRY(cudaSetDevice(cuda_of(s).device), "choosing the device");
+// Makes a device the calling thread's. A thread that has not chosen one gets device 0, and that one a context, by whatever
+// it asks the runtime for.
+int use(int device, ced_err *err) {
+  CED_CUDA_TRY(cudaSetDevice(device), "choosing the device");
   return CED_OK;
 }
+int use(const ced_stream *s, ced_err *err) { return use(cuda_of(s).device, err); }
 
 // Copies whose host side the caller takes back cannot be part of a graph.
 int refuse_capture(const ced_stream *s, const char *call, ced_err *err) {
@@ -146,6 +149,7 @@ int cuda_open(ced_stream *s, ced_err *err) {
 void cuda_close(ced_stream *s) { close_all(&cuda_of(s)); }
 
 int cuda_sync(ced_stream *s, ced_err *err) {
+  CED_TRY(use(s, err));
   CED_CUDA_TRY(cudaStreamSynchronize(cuda_of(s).stream), "sync");
   return CED_OK;
 }
@@ -181,14 +185,16 @@ int cuda_upload(ced_stream *s, uint64_t dst, const void *src, uint64_t bytes, ce
   CED_TRY(use(s, err));
   CED_TRY(refuse_capture(s, "upload", err));
   CudaStream &c = cuda_of(s);
-  if (bytes <= Staging::kHalf / 4) {
+  const bool small = bytes <= Staging::kHalf;
+  if (small) {
     char *staged = nullptr;
     CED_TRY(stage(c, bytes, &staged, err));
     memcpy(staged, src, bytes);
     src = staged;
-  }  // else the runtime stages it, and returns when src may be reused
+  }
   CED_CUDA_TRY(cudaMemcpyAsync(pointer(dst), src, bytes, cudaMemcpyDefault, c.stream), "upload");
-  return CED_OK;
+  // The device may still read src: surely where it is page-locked, perhaps where it reads the host's memory itself.
+  return small ? CED_OK : cuda_sync(s, err);
 }
 
 int cuda_download(ced_stream *s, void *dst, uint64_t src, uint64_t bytes, ced_err *err) {
@@ -249,7 +255,10 @@ int cuda_event_open(ced_stream *s, bool timed, ced_event *e, ced_err *err) {
   return CED_OK;
 }
 
-void cuda_event_close(ced_event *e) { cudaEventDestroy(event_of(e)); }
+void cuda_event_close(ced_event *e) {
+  cudaSetDevice(e->device);
+  cudaEventDestroy(event_of(e));
+}
 
 int cuda_event_record(ced_stream *s, ced_event *e, ced_err *err) {
   CED_TRY(use(s, err));
@@ -264,12 +273,14 @@ int cuda_event_wait(ced_stream *s, ced_event *e, ced_err *err) {
 }
 
 int cuda_event_sync(ced_event *e, ced_err *err) {
+  CED_TRY(use(e->device, err));
   CED_CUDA_TRY(cudaEventSynchronize(event_of(e)), "event sync");
   return CED_OK;
 }
 
 int cuda_event_done(ced_event *e, ced_err *err) {
-  const cudaError_t rc = cudaEventQuery(event_of(e));
+  cudaError_t rc = cudaSetDevice(e->device);
+  if (rc == cudaSuccess) rc = cudaEventQuery(event_of(e));
   if (rc == cudaSuccess) return 1;
   if (rc == cudaErrorNotReady) return 0;
   return -cuda_fail(err, rc, "event");
@@ -277,6 +288,7 @@ int cuda_event_done(ced_event *e, ced_err *err) {
 
 int cuda_event_elapsed(ced_event *from, ced_event *to, double *seconds, ced_err *err) {
   float ms = 0;
+  CED_TRY(use(to->device, err));
   CED_CUDA_TRY(cudaEventElapsedTime(&ms, event_of(from), event_of(to)), "event elapsed");
   *seconds = static_cast<double>(ms) / 1e3;
   return CED_OK;
@@ -296,7 +308,7 @@ int cuda_capture_end(ced_stream *s, ced_graph **out, ced_err *err) {
   const cudaError_t e = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
   CED_CUDA_TRY(e, "capture");
-  *out = new (std::nothrow) ced_graph{exec};
+  *out = new (std::nothrow) ced_graph{exec, s->device};
   if (*out != nullptr) return CED_OK;
   cudaGraphExecDestroy(exec);
   return fail(err, CED_ENOMEM, "capture: out of host memory");
@@ -309,6 +321,7 @@ int cuda_graph_launch(ced_stream *s, ced_graph *g, ced_err *err) {
 }
 
 void cuda_graph_close(ced_graph *g) {
+  cudaSetDevice(g->device);
   cudaGraphExecDestroy(g->exec);
   delete g;
 }

@@ -83,7 +83,7 @@ int check_copy(const char *call, uint64_t dst, uint64_t src, uint64_t bytes, ced
 
 int open_event(ced_stream *s, bool timed, ced_event **out, ced_err *err) {
   if (out == nullptr) return fail(err, CED_EINVAL, "event: out is missing");
-  auto *e = new (std::nothrow) ced_event{nullptr};
+  auto *e = new (std::nothrow) ced_event{nullptr, s->device};
   if (e == nullptr) return fail(err, CED_ENOMEM, "event: out of host memory");
   const int rc = s->kind == CED_CUDA ? cuda_event_open(s, timed, e, err) : CED_OK;
   if (rc != CED_OK) {

@@ -182,6 +182,31 @@ TEST("device: memory is 64-byte aligned, and bytes come back as they went in") {
   }
 }
 
+TEST("device: what was uploaded may be overwritten at once, from page-locked memory too") {
+  for (ced_kind kind : {CED_CPU, CED_CUDA}) {
+    if (ced_device_count(kind) == 0) continue;
+    ced_stream *s = open(kind, 1);
+    ced_err err{};
+    constexpr uint64_t kMost = (4 << 20) + 16;
+    uint64_t at = 0, locked = 0;
+    REQUIRE_EQ(ced_alloc(s, kMost, &at, &err), CED_OK);
+    REQUIRE_EQ(ced_host_alloc(s, kMost, &locked, &err), CED_OK);
+    std::vector<char> pageable(kMost), back(kMost);
+    for (char *from : {pageable.data(), reinterpret_cast<char *>(locked)}) {
+      for (uint64_t n : {uint64_t{64}, uint64_t{1} << 20, kMost}) {
+        memset(from, 'x', n);
+        REQUIRE_EQ(ced_upload(s, at, from, n, &err), CED_OK);
+        memset(from, 'y', n);
+        REQUIRE_EQ(ced_download(s, back.data(), at, n, &err), CED_OK);
+        CHECK_EQ(std::count(back.begin(), back.begin() + static_cast<int64_t>(n), 'x'), n);
+      }
+    }
+    ced_free(s, at);
+    ced_host_free(s, locked);
+    ced_stream_close(s);
+  }
+}
+
 TEST("device: misuse is one clear sentence and changes nothing") {
   ced_stream *s = open(CED_CPU, 1), *out = s;
   ced_err err{};

@@ -8,6 +8,7 @@ class Pool;
 
 struct ced_event {
   void *cuda;  // nullptr on a host stream
+  int device;
 };
 
 struct ced_stream {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -70,11 +71,37 @@ func origin() string {
 	return v + " " + info.GoVersion
 }
 
-var flagName = regexp.MustCompile(` -([\w-]+)`)
+var (
+	flagName = regexp.MustCompile(` -([\w-]+)`)
+	// What the flag parser says of a value on the command line, and of one in the environment.
+	badArgument = regexp.MustCompile(`^invalid (?:boolean )?value "(.*)" for (?:flag )?-([\w-]+): (.*)$`)
+	badVariable = regexp.MustCompile(`^could not parse "(.*)" as .* from environment variable "(\w+)" for flag ([\w-]+): (.*)$`)
+)
+
+// badValue is what to say of a value that is not of its flag's type, "" if that is not what err is about.
+func badValue(c *cli.Context, err error) string {
+	said, name, problem := "", "", ""
+	if m := badArgument.FindStringSubmatch(err.Error()); m != nil {
+		said, name, problem = fmt.Sprintf("invalid value %q for flag --%s", m[1], m[2]), m[2], m[3]
+	} else if m := badVariable.FindStringSubmatch(err.Error()); m != nil {
+		said, name, problem = fmt.Sprintf("invalid value %q in %s for flag --%s", m[1], m[2], m[3]), m[3], m[4]
+	}
+	i := slices.IndexFunc(c.Command.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if i < 0 {
+		return ""
+	}
+	if strings.Contains(problem, "out of range") {
+		return said + ": it is too large or too small"
+	}
+	return said + ": give " + valueOf(c.Command.Flags[i])
+}
 
 // usageError rewords what the flag parser says and adds the flag that was probably meant.
 func usageError(c *cli.Context, err error, _ bool) error {
-	text := flagName.ReplaceAllString(err.Error(), " --$1")
+	text := badValue(c, err)
+	if text == "" {
+		text = flagName.ReplaceAllString(err.Error(), " --$1")
+	}
 	text = strings.Replace(text, "flag provided but not defined:", "unknown flag", 1)
 	if name, unknown := strings.CutPrefix(text, "unknown flag --"); unknown {
 		text += ". " + fmt.Sprintf(cli.SuggestDidYouMeanTemplate, cli.SuggestFlag(c.Command.Flags, name, false))

@@ -115,6 +115,9 @@ func (con *console) kind(name string, device int) (ced.Kind, error) {
 			return 0, errors.New("this build has no CUDA back end: use --backend cpu, or bin/cedrun-cuda, which make cuda builds")
 		}
 		if err := usable(device); err != nil {
+			if n := ced.Devices(ced.CUDA); n > 0 && device >= n {
+				return 0, fmt.Errorf("%w; use --device 0, or another of those that cedrun doctor lists", err)
+			}
 			return 0, fmt.Errorf("%w; use --backend cpu", err)
 		}
 		return ced.CUDA, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -22,8 +23,14 @@ const (
 	groupConfig  = "Configuration"
 )
 
+// env is the variable that sets a flag. An empty one, as scripts and compose files leave them, is one that is not set; only
+// --config takes an empty one, for no file.
 func env(flag string) []string {
-	return []string{"CEDRUN_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
+	name := "CEDRUN_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	if value, set := os.LookupEnv(name); set && value == "" && flag != "config" {
+		return nil
+	}
+	return []string{name}
 }
 
 func stringFlag(group, name, value, usage string, aliases ...string) *cli.StringFlag {

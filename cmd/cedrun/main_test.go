@@ -139,7 +139,10 @@ func TestBadInput(t *testing.T) {
 		{"flag without a value", []string{"generate", "--prompt"}, "flag needs an argument: --prompt"},
 		{"prompt as an argument", with("generate", "Hello"), `unexpected argument "Hello"`},
 		{"flag after an argument", with("generate", "Hello", "--seed", "3"), "--seed stands after"},
-		{"not a number", with("generate", "-p", "x", "--max-tokens", "many"), `invalid value "many" for flag --max-tokens`},
+		{"not a number", with("generate", "-p", "x", "--max-tokens", "many"), `invalid value "many" for flag --max-tokens: give an integer (`},
+		{"beyond 64 bits", with("generate", "-p", "x", "--max-tokens", "99999999999999999999"), "for flag --max-tokens: it is too large"},
+		{"not a switch", with("generate", "-p", "x", "--raw=maybe"), `invalid value "maybe" for flag --raw: give true or false`},
+		{"not a time", []string{"serve", "--timeout", "soon"}, "for flag --timeout: give a time with its unit, as in 90s or 10m"},
 		{"negative tokens", with("generate", "-p", "x", "--max-tokens", "-1"), "--max-tokens -1: use 0 or more"},
 		{"negative threads", with("generate", "-p", "x", "--threads", "-1"), "--threads -1: use 1 to 1024, or 0 for one per core"},
 		{"negative context", with("generate", "-p", "x", "--context", "-5"), "--context -5: use 1 or more"},
@@ -149,7 +152,7 @@ func TestBadInput(t *testing.T) {
 		{"absurd temperature", with("generate", "-p", "x", "--temperature", "99"), "temperature is 99"},
 		{"top-p of 0", with("generate", "-p", "x", "--top-p", "0"), "top_p is 0"},
 		{"min-p of 1", with("generate", "-p", "x", "--min-p", "1"), "min_p is 1"},
-		{"negative seed", with("generate", "-p", "x", "--seed", "-1"), `invalid value "-1" for flag --seed`},
+		{"negative seed", with("generate", "-p", "x", "--seed", "-1"), `invalid value "-1" for flag --seed: give an integer of 0 or more`},
 		{"empty stop string", with("generate", "-p", "x", "--stop", ""), "stop string"},
 		{"prefill mode", with("generate", "-p", "x", "--prefill", "fast"), `prefill mode "fast": use exact, cone or replay`},
 		{"back end", with("generate", "-p", "x", "--backend", "gpu"), "use auto, cpu, cuda or ref"},
@@ -238,7 +241,15 @@ func TestFlagsComeFromTheEnvironment(t *testing.T) {
 		t.Errorf("CEDRUN_MAX_TOKENS was not read: %s", r.out)
 	}
 	t.Setenv("CEDRUN_THREADS", "many")
-	if r := cedrun(t, "", "generate", "-p", "x"); r.status != exitError || !strings.Contains(r.err, "CEDRUN_THREADS") {
+	want := `cedrun: invalid value "many" in CEDRUN_THREADS for flag --threads: give an integer (`
+	if r := cedrun(t, "", "generate", "-p", "x"); r.status != exitError || !strings.HasPrefix(r.err, want) {
 		t.Errorf("status %d, stderr %q", r.status, r.err)
 	}
+}
+
+func TestAnEmptyVariableIsNotSet(t *testing.T) {
+	for _, name := range []string{"BACKEND", "HOST", "PREFILL", "WARM", "THREADS", "RAW", "STOP"} {
+		t.Setenv("CEDRUN_"+name, "")
+	}
+	succeed(t, "", "generate", "-m", small(t), "-p", "x", "--max-tokens", "2")
 }

@@ -57,7 +57,7 @@ func configure(c *cli.Context) error {
 		}
 		for _, v := range values {
 			if err := c.Set(name, v); err != nil {
-				return fmt.Errorf("config %s: %s = %s: %w", path, key, v, err)
+				return fmt.Errorf("config %s: %s = %s: %w; give %s", path, key, v, err, valueOf(f))
 			}
 		}
 		if a, ok := f.(cli.ActionableFlag); ok {
@@ -173,17 +173,33 @@ func (s settings) add(command, name string, value any, commands []*cli.Command) 
 	return fmt.Errorf("unknown key %q: keys are the long names of flags. %s", name, fmt.Sprintf(cli.SuggestDidYouMeanTemplate, strings.TrimLeft(cli.SuggestFlag(all, name, true), "-")))
 }
 
-// texts writes a value as a flag reads it.
-func texts(f cli.Flag, value any) ([]string, error) {
-	want := "a string"
+// valueOf says what values a flag takes.
+func valueOf(f cli.Flag) string {
 	switch f.(type) {
 	case *cli.BoolFlag:
-		want = "true or false"
+		return "true or false"
+	case *cli.Float64Flag:
+		return "a number"
+	case *cli.DurationFlag:
+		return "a time with its unit, as in 90s or 10m"
+	case *cli.StringSliceFlag:
+		return "a list of strings"
+	case *cli.StringFlag:
+		return "a string"
+	case *cli.UintFlag, *cli.Uint64Flag:
+		return "an integer of 0 or more"
+	}
+	return "an integer"
+}
+
+// texts writes a value as a flag reads it.
+func texts(f cli.Flag, value any) ([]string, error) {
+	switch f.(type) {
+	case *cli.BoolFlag:
 		if v, ok := value.(bool); ok {
 			return []string{strconv.FormatBool(v)}, nil
 		}
 	case *cli.Float64Flag:
-		want = "a number"
 		switch v := value.(type) {
 		case float64:
 			return []string{strconv.FormatFloat(v, 'g', -1, 64)}, nil
@@ -191,7 +207,6 @@ func texts(f cli.Flag, value any) ([]string, error) {
 			return []string{strconv.FormatInt(v, 10)}, nil
 		}
 	case *cli.StringSliceFlag:
-		want = "a list of strings"
 		if list, ok := value.([]any); ok {
 			var out []string
 			for _, v := range list {
@@ -208,10 +223,9 @@ func texts(f cli.Flag, value any) ([]string, error) {
 			return []string{v}, nil
 		}
 	default: // integers of any width
-		want = "an integer"
 		if v, ok := value.(int64); ok {
 			return []string{strconv.FormatInt(v, 10)}, nil
 		}
 	}
-	return nil, fmt.Errorf("%v is not %s", value, want)
+	return nil, fmt.Errorf("%v is not %s", value, valueOf(f))
 }

@@ -17,8 +17,11 @@ func ParseSize(text string) (int64, error) {
 	end := strings.LastIndexAny(text, "0123456789.") + 1
 	n, err := strconv.ParseFloat(strings.TrimSpace(text[:end]), 64)
 	unit, known := units[strings.ToLower(strings.TrimSpace(text[end:]))]
-	if err != nil || !known || n*unit < 1 || n*unit >= math.MaxInt64 {
+	if err != nil || !known {
 		return 0, fmt.Errorf("size %q: give bytes, or a number and a unit such as 24GiB or 24GB", text)
+	}
+	if n*unit < 1 || n*unit >= math.MaxInt64 {
+		return 0, fmt.Errorf("size %q: give at least one byte, and less than 8388608TiB", text)
 	}
 	return int64(n * unit), nil
 }

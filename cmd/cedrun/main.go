@@ -13,7 +13,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+
+	ced "cedrun/cuda"
 )
 
 // Exit statuses.
@@ -70,6 +73,19 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		fmt.Fprintln(errs, "cedrun: interrupted")
 		return exitInterrupted
 	}
-	fmt.Fprintln(errs, "cedrun:", err)
+	fmt.Fprintf(errs, "cedrun: %v%s\n", err, remedy(err))
 	return exitError
+}
+
+// remedy is what to do about an error of the CUDA runtime, which does not say so itself.
+func remedy(err error) string {
+	var e *ced.Error
+	switch {
+	case !errors.As(err, &e) || e.CUDA == 0 || strings.Contains(err.Error(), "--backend cpu"):
+		return ""
+	case e.Code == ced.ENOMEM:
+		return ": end what else is on the device (cedrun top lists it), or use --backend cpu"
+	default:
+		return ": start again; should that fail too, use --backend cpu, and scripts/gpu-check.sh to find the cause"
+	}
 }

@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	ced "cedrun/cuda"
 )
 
 var workDir string
@@ -252,4 +256,24 @@ func TestAnEmptyVariableIsNotSet(t *testing.T) {
 		t.Setenv("CEDRUN_"+name, "")
 	}
 	succeed(t, "", "generate", "-m", small(t), "-p", "x", "--max-tokens", "2")
+}
+
+func TestWhatADeviceSaysGetsARemedy(t *testing.T) {
+	fault := func(code, number int) error {
+		return fmt.Errorf("step: %w", &ced.Error{Code: code, CUDA: number, What: "sync"})
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fault(ced.EDEVICE, 700), "scripts/gpu-check.sh"},
+		{fault(ced.ENOMEM, 2), "end what else is on the device"},
+		{fmt.Errorf("%w; use --backend cpu", fault(ced.EDEVICE, 100)), ""},
+		{fault(ced.EINVAL, 0), ""},
+		{errors.New("no such file"), ""},
+	} {
+		if got := remedy(c.err); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%v: %q", c.err, got)
+		}
+	}
 }

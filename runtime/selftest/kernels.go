@@ -57,11 +57,19 @@ func compare(s, ref *ced.Stream, cases []kernelCase) error {
 		}
 		for i, o := range a.out {
 			if why := o.judge(got[i], want[i]); why != "" {
-				return fmt.Errorf("self-test: kernel %s of backend %s computes wrongly on this machine: %s; use another --backend, or rebuild with make clean all", c, s.Kind(), why)
+				return fmt.Errorf("self-test: kernel %s of backend %s computes wrongly on this machine: %s; %s", c, s.Kind(), why, remedy(s.Kind()))
 			}
 		}
 	}
 	return nil
+}
+
+// remedy is what to do where a back end computes wrongly.
+func remedy(k ced.Kind) string {
+	if k == ced.CUDA {
+		return "use --backend cpu, and scripts/gpu-check.sh to find more"
+	}
+	return "use another --backend, or rebuild with make clean all"
 }
 
 // Shapes of the cases: three rows of the sequence in slot 1 of 2, at positions 9 to 11, behind a window of 8.

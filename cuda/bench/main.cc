@@ -289,12 +289,13 @@ bool selected(const Case &c, const Options &o) {
 }
 
 int bench(const Options &o, FILE *json) {
-  if (ced_device_count(CED_CUDA) == 0) {
-    fprintf(stderr, "no CUDA device, or no driver for it\n");
+  ced_device d{};
+  ced_err err{};
+  if (const int rc = ced_device_info(CED_CUDA, 0, &d, &err); rc != CED_OK) {
+    if (rc != CED_ENODEV) throw Failure{err.what};
+    fprintf(stderr, "%s\n", err.what);
     return kNoDevice;
   }
-  ced_device d{};
-  must([&](ced_err *e) { return ced_device_info(CED_CUDA, 0, &d, e); });
   printf("%s, capability %d.%d, %d processors, %.1f of %.1f GiB free%s\n", d.name, d.major, d.minor,
          d.processors, static_cast<double>(d.free_bytes) / (1 << 30),
          static_cast<double>(d.total_bytes) / (1 << 30),

@@ -11,6 +11,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -113,7 +114,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	defer b.one.Close()
-	if b.prober, err = machine.NewProber(b.all); err != nil {
+	if b.prober, err = machine.NewProber(context.Background(), b.all); err != nil {
 		return err
 	}
 	defer b.prober.Close()

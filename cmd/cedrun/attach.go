@@ -56,7 +56,7 @@ func (con *console) attach(c *cli.Context) error {
 	var works profile.Works
 	if c.String("roofline") != "" {
 		con.show("measuring this machine")
-		limits, err = measured(reply.Subject.Threads)
+		limits, err = measured(c.Context, reply.Subject.Threads)
 		con.clear()
 		if err != nil {
 			return err
@@ -126,13 +126,13 @@ func endpoint(pid string) (at telemetry.Endpoint, err error) {
 }
 
 // measured are the machine's rates, on as many threads as a process has. What it does meanwhile lowers them.
-func measured(threads int) (*profile.Limits, error) {
+func measured(ctx context.Context, threads int) (*profile.Limits, error) {
 	s, err := ced.Open(ced.CPU, 0, min(threads, ced.MaxThreads))
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	p, err := machine.NewProber(s)
+	p, err := machine.NewProber(ctx, s)
 	if err != nil {
 		return nil, err
 	}

@@ -225,7 +225,7 @@ func (p *profiling) prober(c *cli.Context) (probe func() error, done func(), err
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := machine.NewProber(s)
+	m, err := machine.NewProber(c.Context, s)
 	if err != nil {
 		s.Close()
 		return nil, nil, err

@@ -106,7 +106,7 @@ func Run(ctx context.Context, f *engine.Files, opt Options) (r *Report, err erro
 		}
 		b.device = &d
 	}
-	if b.prober, err = machine.NewProber(b.stream); err != nil {
+	if b.prober, err = machine.NewProber(ctx, b.stream); err != nil {
 		return nil, err
 	}
 	defer b.prober.Close()

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -41,10 +42,14 @@ type Prober struct {
 
 // NewProber takes 1 GiB of memory or a quarter of what is free, in huge pages where the system gives them; of a device's
 // memory as much, or less if it is short.
-func NewProber(s *ced.Stream) (*Prober, error) { return NewProberOf(s, probeBytes) }
+//
+// The memory is written once, which takes seconds on a machine that is busy, until ctx ends.
+func NewProber(ctx context.Context, s *ced.Stream) (*Prober, error) {
+	return NewProberOf(ctx, s, probeBytes)
+}
 
 // NewProberOf takes size bytes at most; a few hundred MiB serve a process that has other things to do.
-func NewProberOf(s *ced.Stream, size int) (*Prober, error) {
+func NewProberOf(ctx context.Context, s *ced.Stream, size int) (*Prober, error) {
 	if !s.Host() {
 		return newDeviceProber(s, size)
 	}
@@ -57,11 +62,25 @@ func NewProberOf(s *ced.Stream, size int) (*Prober, error) {
 	}
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // slower without
 	p := &Prober{s: s, at: ced.HostAddr(data), size: len(data), data: data}
-	if err := s.Fill(ced.HostAddr(data), 1, len(data)); err != nil { // pages that were never written are one page of zeros
+	if err := p.write(ctx); err != nil {
 		p.Close()
 		return nil, err
 	}
 	return p, nil
+}
+
+// write gives the memory pages of its own: those that were never written are one page of zeros.
+func (p *Prober) write(ctx context.Context) error {
+	const piece = 16 << 20
+	for at := 0; at < p.size; at += piece {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := p.s.Fill(p.at+ced.Addr(at), 1, min(piece, p.size-at)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // leastProbe is a buffer that no cache of a few threads holds.

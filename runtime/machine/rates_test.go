@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	ced "cedrun/cuda"
@@ -13,7 +15,7 @@ func TestRatesAreMeasuredOnHostStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		p, err := NewProber(s)
+		p, err := NewProber(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,5 +30,19 @@ func TestRatesAreMeasuredOnHostStreams(t *testing.T) {
 			t.Errorf("%s: %+v of %v", kind, r, p.all)
 		}
 		t.Logf("%s: %.1f GB/s, BF16 %.0f GFLOP/s, F32 %.0f GFLOP/s", kind, r.Read/1e9, r.BF16/1e9, r.F32/1e9)
+	}
+}
+
+// Who does not want to know any longer does not wait for a GiB to be written.
+func TestAProberEndsWithItsContext(t *testing.T) {
+	s, err := ced.Open(ced.CPU, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := NewProber(ctx, s); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }

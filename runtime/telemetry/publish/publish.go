@@ -288,7 +288,7 @@ func (p *Publisher) probe(inst *engine.Instance) {
 		return
 	}
 	defer s.Close()
-	prober, err := machine.NewProberOf(s, probeBytes)
+	prober, err := machine.NewProberOf(context.Background(), s, probeBytes)
 	if err != nil {
 		p.log.Warn().Err(err).Msg("the machine's limits cannot be measured")
 		return

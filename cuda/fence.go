@@ -55,10 +55,13 @@ func (s *Stream) Record(e *Fence) error {
 	return nil
 }
 
-// Wait lets what is enqueued from here on wait for e as recorded last; the caller does not.
+// Wait lets what is enqueued from here on wait for e as recorded last; the caller does not. A trace has it as a call "wait",
+// on a device as long as that stood still.
 func (s *Stream) Wait(e *Fence) error {
-	if rc := C.ced_event_wait(s.c, e.c, &s.err); rc != 0 {
-		return fmt.Errorf("wait for event: %w", failure(&s.err))
+	at := s.begin()
+	rc := C.ced_event_wait(s.c, e.c, &s.err)
+	if err := s.end("wait", at, int(rc)); err != nil {
+		return fmt.Errorf("wait for event: %w", err)
 	}
 	return nil
 }

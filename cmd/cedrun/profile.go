@@ -31,7 +31,8 @@ func profileCommand(con *console) *cli.Command {
 			"--messages, or else --prompt-tokens random tokens; a short one before it, which is not recorded, warms up.\n" +
 			"With --attach the time is that of a process that serves or generates, for --seconds.\n" +
 			"On a device times of kernels are those of its events, around each; the request runs once before without them, which the\n" +
-			"report says beside, for then decode steps are replayed as graphs.\n" +
+			"report says beside, for then decode steps are replayed as graphs. wait is the time in which it stood still until experts\n" +
+			"were copied to it.\n" +
 			"--trace writes every call for Perfetto (ui.perfetto.dev) or chrome://tracing. --roofline measures this machine's rates,\n" +
 			"adds bytes, FLOPs and the share of the limit to the table, and draws kernels under their ceilings.\n\n" +
 			"Examples:\n" +

@@ -26,12 +26,18 @@ func start(t testing.TB, name string) (*engine.Instance, *Recorder) {
 
 func startOn(t testing.TB, name string, backend ced.Kind) (*engine.Instance, *Recorder) {
 	t.Helper()
+	return startWith(t, name, engine.Setup{Backend: backend})
+}
+
+func startWith(t testing.TB, name string, setup engine.Setup) (*engine.Instance, *Recorder) {
+	t.Helper()
 	f, err := engine.OpenFiles(engine.Source{Dir: "../../testdata/mini/" + name}, checkpoint.Options{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := NewRecorder()
-	inst, err := engine.Start(f, engine.Setup{Backend: backend, Context: 128, Chunk: chunk, Slots: 2, NoSelfTest: true, Trace: r.Trace(), Observe: r.Observe})
+	setup.Context, setup.Chunk, setup.Slots, setup.NoSelfTest, setup.Trace, setup.Observe = 128, chunk, 2, true, r.Trace(), r.Observe
+	inst, err := engine.Start(f, setup)
 	if err != nil {
 		t.Fatal(err)
 	}

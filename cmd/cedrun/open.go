@@ -70,7 +70,7 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 		Int("kv_tokens", p.KVTokens).Int64("available", p.Available).Stringer("backend", setup.Backend).Msg("plan, in bytes")
 	if d := p.Device; d != nil {
 		con.log.Info().Str("device", d.Device.Name).Int64("free", d.Device.Free).Int64("weights", d.Weights).Int64("kv", d.KV+d.Windows).Int64("step", d.Step+d.Streams).
-			Int64("graphs", d.Graphs).Int64("reserve", d.Reserve).Int64("experts", d.Experts).Int64("experts_host", d.ExpertsHost).Msg("plan of the device, in bytes")
+			Int64("graphs_believed", d.Graphs).Int64("reserve", d.Reserve).Int64("experts", d.Experts).Int64("experts_host", d.ExpertsHost).Msg("plan of the device, in bytes")
 	}
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (con *console) start(f *engine.Files, setup engine.Setup) (*engine.Instance
 	if c := i.Captured; c.Steps > 0 {
 		con.log.Info().Int("batch_sizes", c.Steps).Int64("bytes", c.Bytes).Int64("us", c.Took.Microseconds()).Msg("decode steps captured")
 		if d := p.Device; d != nil && c.Bytes > d.Graphs+d.Reserve {
-			con.log.Warn().Msgf("captured decode steps take %s of device memory, more than the %s that were planned and in reserve: if the device runs out of memory, use --no-graphs or a smaller batch", plan.GB(c.Bytes), plan.GB(d.Graphs+d.Reserve))
+			con.log.Warn().Msgf("captured decode steps take %s of device memory, more than the %s that were believed and in reserve: if the device runs out of memory, use --no-graphs or a smaller batch", plan.GB(c.Bytes), plan.GB(d.Graphs+d.Reserve))
 		}
 	}
 	if u := i.Counters().Model.Slots; u != nil {

@@ -109,7 +109,7 @@ func (r *planReport) printDevice(p *lines) {
 	p.row("step buffers", d.Step+d.Streams, "and workspaces of kernels")
 	p.row("weights", d.Weights, "all but routed experts and Engram tables")
 	p.row("experts", d.Experts, "%.3g %% of %s", 100*d.ExpertShare, plan.GB(m.Weights.Experts))
-	p.row("captured steps", d.Graphs, "an estimate; batch sizes: %d", d.Captured)
+	p.row("captured steps", d.Graphs, "believed, not measured; batch sizes: %d", d.Captured)
 	p.row("reserve", d.Reserve, "for the driver")
 	p.row("memory", d.Device.Free, "free; %s", growth(d.KVFit, d.KVGrows, ", with fewest experts"))
 	p.line("In host memory")

@@ -30,7 +30,7 @@ func DecodeRows(most, rows int) (sizes []int) {
 // nodeBytes is what a captured kernel call is taken to need of device memory: believed, not measured.
 const nodeBytes = 8 << 10
 
-// captured is how many decode steps of a filled setup are captured, and an estimate of what they take of a device.
+// captured is how many decode steps of a filled setup are captured, and what they are believed to take of a device.
 func captured(c *config.Config, s Setup) (steps int, bytes int64) {
 	if s.NoGraphs {
 		return 0, 0

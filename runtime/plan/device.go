@@ -21,11 +21,11 @@ type OnDevice struct {
 	Device  Device `json:"device"`
 	Weights int64  `json:"weights"` // what every token reads, and the embedding
 	KV      int64  `json:"kv"`
-	Windows int64  `json:"windows"` // and open groups
-	Step    int64  `json:"step"`    // activations and kernel workspaces
-	Streams int64  `json:"streams"` // scratch of streams
-	Graphs  int64  `json:"graphs"`  // Captured decode steps: an estimate
-	Reserve int64  `json:"reserve"` // left to the driver, for code and what it rounds up
+	Windows int64  `json:"windows"`         // and open groups
+	Step    int64  `json:"step"`            // activations and kernel workspaces
+	Streams int64  `json:"streams"`         // scratch of streams
+	Graphs  int64  `json:"graphs_believed"` // Captured decode steps: nothing measured it
+	Reserve int64  `json:"reserve"`         // left to the driver, for code and what it rounds up
 
 	Experts     int64   `json:"experts"` // routed experts in device memory
 	ExpertShare float64 `json:"expert_share"`
@@ -173,7 +173,7 @@ func fixedOn(c *config.Config, w Weights, s Setup, dev Device, workspace int64) 
 // misfit says what takes the memory and which flag gives some back.
 func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, experts int64) error {
 	e := &FitError{Need: d.Need(), Have: d.Device.Free, Where: " on " + d.Device.Name}
-	e.What = fmt.Sprintf("%s of weights that every token reads, %s of experts, %s of KV cache and windows for %d tokens, %s of step buffers, %s of captured steps, %s in reserve",
+	e.What = fmt.Sprintf("%s of weights that every token reads, %s of experts, %s of KV cache and windows for %d tokens, %s of step buffers, %s of captured steps (believed), %s in reserve",
 		GB(d.Weights), GB(d.Experts), GB(d.KV+d.Windows), s.KVTokens, GB(d.Step+d.Streams), GB(d.Graphs), GB(d.Reserve))
 	floor := s.expertFloor(c, w)
 	fits := func(context, slots int, kvTokens int) bool {

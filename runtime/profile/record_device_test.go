@@ -52,7 +52,7 @@ func TestADevicesRowsSumToTheStepsAndHoldThePlansWork(t *testing.T) {
 
 // Of a model whose experts have not all room on the device, a prompt waits for those that are brought. That is a row of its
 // own, not the host's.
-func TestWaitingForExpertsIsARow(t *testing.T) {
+func TestADeviceThatWaitsForExpertsHasARowOfIt(t *testing.T) {
 	if ced.Devices(ced.CUDA) == 0 {
 		t.Skip("no CUDA device")
 	}

@@ -202,6 +202,8 @@ func (d *OnDevice) misfit(c *config.Config, w Weights, s Setup, workspace, exper
 	}
 	if n := most(s.Slots-1, func(slots int) bool { return fits(s.Context, slots, kept) }); n > 0 {
 		remedies = append(remedies, fmt.Sprintf("have at most %d texts at a time", n))
+	} else if n := longest(s, func(context int) bool { return fits(context, 1, kept) }); n > 0 {
+		remedies = append(remedies, fmt.Sprintf("have 1 text at a time and lower --context to %d", n))
 	}
 	if d.Graphs > 0 && d.Need()-d.Graphs <= d.Device.Free {
 		remedies = append(remedies, "use --no-graphs")

@@ -66,6 +66,7 @@ func TestWhyAWishDoesNotFitOnADevice(t *testing.T) {
 	}{
 		"context":                    {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "lower --context to "},
 		"batch":                      {Setup{Context: 1 << 20, Slots: 64}, 48e9, 0, "have at most "},
+		"batch and context":          {Setup{Context: 1 << 20, Slots: 64}, 18.1e9, 0, "have 1 text at a time and lower --context to "},
 		"experts":                    {Setup{}, 100e9, 120e9, "lower --expert-memory to "},
 		"cache":                      {Setup{KVTokens: 1 << 28}, 100e9, 0, "lower --kv-device"},
 		"too little":                 {Setup{}, 8e9, 0, "take a device with more memory"},

@@ -112,6 +112,8 @@ func Fit(c *config.Config, w Weights, s Setup, threads int, have int64) error {
 	}
 	if n := most(s.Slots-1, func(slots int) bool { return fits(s.Context, slots) }); n > 0 {
 		remedies = append(remedies, fmt.Sprintf("lower --batch to %d", n))
+	} else if n := longest(s, func(context int) bool { return fits(context, 1) }); n > 0 {
+		remedies = append(remedies, fmt.Sprintf("lower --batch to 1 and --context to %d", n))
 	}
 	if e.Remedy = strings.Join(remedies, ", or "); e.Remedy == "" {
 		least, err := Setup{Context: min(kv.PageTokens, c.MaxPositions), Slots: 1}.Fill(c)
@@ -121,6 +123,14 @@ func Fit(c *config.Config, w Weights, s Setup, threads int, have int64) error {
 		e.Remedy = fmt.Sprintf("no context is short enough; one sequence of %d tokens takes %s, so free memory or raise its limit", least.Context, GB(Place(c, w, least, threads, have).Need()))
 	}
 	return e
+}
+
+// longest is the context of one text where several are wished and not even one has room for the whole context; else 0.
+func longest(s Setup, fits func(context int) bool) int {
+	if s.Slots < 2 {
+		return 0
+	}
+	return kv.PageTokens * most(s.Context/kv.PageTokens, func(pages int) bool { return fits(pages * kv.PageTokens) })
 }
 
 // most is the largest n of 1..limit that is good, 0 for none; what holds for n holds for all below.

@@ -100,6 +100,7 @@ func TestWhatDoesNotFitIsSaidWithARemedy(t *testing.T) {
 		{"memory unknown", Setup{Context: 1 << 20, Slots: 64}, 0, nil},
 		{"context and batch", Setup{Context: 1 << 20, Slots: 32}, 24 * gib, []string{"and has 25.8 GB", "30.0 GB of KV cache and windows for 32 x 1048576 tokens", "lower --context to", "or lower --batch to"}},
 		{"context", Setup{Context: 1 << 20}, 9 * gib, []string{"lower --context to"}},
+		{"context and all but one text", Setup{Context: 1 << 20, Slots: 32}, 9 * gib, []string{"lower --batch to 1 and --context to "}},
 		{"weights", Setup{Context: 4096}, 4 * gib, []string{"no context is short enough", "has 4.3 GB", "free memory"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -176,7 +176,7 @@ wanted() { [[ ,$parts, == *,$1,* ]]; }
 # ---- is there a device? ----
 
 # The driver takes seconds to start for every GPU that a program may see, and some forty programs follow.
-gpus=$(nvidia-smi -L 2>/dev/null || true)
+gpus=$(timeout 30 nvidia-smi -L 2>/dev/null || true)
 if [ "$(grep -c '^GPU ' <<<"$gpus")" -gt 1 ] && [[ $gpus != *MIG* ]]; then
   export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-0}
 fi
@@ -195,7 +195,7 @@ case $status in
     exit 1
     ;;
 esac
-driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0 2>/dev/null ||
+driver=$(timeout 30 nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0 2>/dev/null ||
   sed -n 's/.*Kernel Module *\(for [^ ]* *\)\{0,1\}\([0-9.]*\).*/\2/p' /proc/driver/nvidia/version 2>/dev/null || true)
 [ "$simulated" = 0 ] || driver="none: simulated"
 cpu=$(sed -n '/^model name/{s/^[^:]*: //p;q;}' /proc/cpuinfo)

@@ -9,7 +9,8 @@ namespace {
 constexpr uint32_t kWarps = 9,
                    kThreads = 32 * kWarps;  // eight and, in the end, one for a mix beside the norm
 constexpr uint32_t kOutputs = (2 + kMaxStreams) * kMaxStreams, kMany = 16, kFew = 16;
-constexpr uint32_t kValues = 16;  // of a lane for a row, at most
+constexpr uint32_t kValues = 16;         // of a lane for a row, at most
+constexpr size_t kOwnArrays = 8 * 1024;  // of a block, beside the slices, at most
 
 // The order of sums follows from these: a lane has every 32nd channel of the slice of each stream in turn.
 __host__ __device__ constexpr uint32_t slice_of(uint32_t streams) { return streams <= 4 ? 128 : 32; }
@@ -242,17 +243,20 @@ __global__ void __launch_bounds__(kThreads, 1)
 int mhc_border_launch(ced_stream *s, const char *name, const ced_mhc_border_args &a, ced_err *err) {
   const CudaStream &c = cuda_of(s);
   const uint32_t n = a.streams, outputs = (2 + n) * n, slices = ceil_div(a.dim, slice_of(n));
-  const uint32_t block = a.max_rows <= kFew ? 1 : kMany;
+  const auto shared_of = [&](uint32_t block) {
+    return sizeof(float) * n * slice_of(n) * (block + (a.fn != 0 ? outputs : 0));
+  };
+  // Sixteen rows of eight streams are too much for a processor with 100 KB.
+  const uint32_t block = a.max_rows <= kFew || shared_of(kMany) + kOwnArrays > c.shared_bytes ? 1 : kMany;
   auto most = static_cast<uint32_t>(CudaStream::kScratch / (sizeof(float) * slices * (outputs + 1)));
   if (most > block * CudaStream::kArrivals) most = block * CudaStream::kArrivals;
   most = most / block * block;
   if (most == 0) return fail(err, CED_EINVAL, "%s: dim is %u, too large for a device", name, a.dim);
   const auto scratch = reinterpret_cast<uint64_t>(c.scratch),
              arrivals = reinterpret_cast<uint64_t>(c.arrivals);
-  const size_t shared = sizeof(float) * n * slice_of(n) * (block + (a.fn != 0 ? outputs : 0));
   for (uint32_t first = 0; first < a.max_rows; first += most) {
     const uint32_t rows = a.max_rows - first < most ? a.max_rows - first : most;
-    const Grid grid{dim3(slices, ceil_div(rows, block)), kThreads, shared};
+    const Grid grid{dim3(slices, ceil_div(rows, block)), kThreads, shared_of(block)};
     const auto kernel =
         n == 4 ? (block == 1 ? mhc_border_kernel<1, 4> : mhc_border_kernel<kMany, 4>)
                : (block == 1 ? mhc_border_kernel<1, kMaxStreams> : mhc_border_kernel<kMany, kMaxStreams>);

@@ -185,8 +185,8 @@ timeout 60 "$ced_bench" --device --json "$out/device.json" >"$out/device.log" 2>
 case $status in
   0) ;;
   77)
-    echo "skipped: no GPU: $(last_words "$out/device.log")"
-    rm -f "$out"/{device.log,bench.jsonl}
+    echo "skipped: no GPU: $(last_words "$out/device.log"); $cedrun doctor says more"
+    rm -f "$out"/{device.log,device.json,bench.jsonl}
     rmdir "$out" 2>/dev/null || true # something else is in it
     exit 77
     ;;

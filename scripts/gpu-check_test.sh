@@ -38,6 +38,7 @@ report "$work/run" 'len(r["limits"]) >= 6 and all(x["rate"] > 0 for x in r["limi
 
 echo "no device"
 CED_SIM_DEVICES=0 expect 77 "^skipped: no GPU: no CUDA device" $script --simulated --out "$work/none"
+[ ! -e "$work/none" ] || die "a run without a device leaves $(ls "$work/none")"
 CED_SIM_DEVICES=0 CED_TEST_BODIES=cuda expect 1 "there is no CUDA device" build/sim/ced_test row_gather
 
 echo "programs that fail and hang"

@@ -118,7 +118,7 @@ func (con *console) kind(name string, device int) (ced.Kind, error) {
 			if n := ced.Devices(ced.CUDA); n > 0 && device >= n {
 				return 0, fmt.Errorf("%w; use --device 0, or another of those that cedrun doctor lists", err)
 			}
-			return 0, fmt.Errorf("%w; use --backend cpu", err)
+			return 0, fmt.Errorf("%w; use --backend cpu, or cedrun doctor to see what is missing", err)
 		}
 		return ced.CUDA, nil
 	}

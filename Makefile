@@ -82,7 +82,7 @@ toolkit:
 toolkit-12:
 	sh tools/toolkit.sh build/toolkit-12 12
 nvcc:
-	@sh tools/nvcc.sh "$(NVCC)"
+	@sh tools/nvcc.sh "$(NVCC)" "$(ARCHS)"
 cuda: nvcc require
 	grep -qs '^CMAKE_CUDA_COMPILER:.*=$(NVCC_PATH)$$' build/cuda/CMakeCache.txt || rm -rf build/cuda/CMakeCache.txt build/cuda/CMakeFiles/[0-9]*
 	cmake -S . -B build/cuda -DCED_CUDA=ON -DCMAKE_CUDA_COMPILER=$(NVCC_PATH) "-DCED_ARCHITECTURES=$(ARCHS)"

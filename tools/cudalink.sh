@@ -32,6 +32,9 @@ refuses "" "no CUDA toolkit: put nvcc on PATH"
 refuses "$tmp/none/nvcc" "there is no such program"
 refuses "$(command -v true)" "does not say its version"
 refuses "$tmp/nvcc" "12.4 or newer is needed"
+printf '#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.1\n' >"$tmp/nvcc"
+ARCHS=75-real refuses "$tmp/nvcc" "need compute capability 8.0"
+ARCHS=80-real,90a-real refuses "$tmp/nvcc" "is no architecture"
 
 # says FOLDER SENTENCE: with that folder first on the search path, --backend cuda ends with status 1 and one line that
 # holds the sentence, and auto says so in a line and computes on the CPU.

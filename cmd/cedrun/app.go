@@ -104,9 +104,19 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	}
 	text = strings.Replace(text, "flag provided but not defined:", "unknown flag", 1)
 	if name, unknown := strings.CutPrefix(text, "unknown flag --"); unknown {
-		text += ". " + fmt.Sprintf(cli.SuggestDidYouMeanTemplate, cli.SuggestFlag(c.Command.Flags, name, false))
+		if elsewhere(c.App.Commands, name) {
+			text += ": other commands have it, this one does not"
+		} else {
+			text += ". " + fmt.Sprintf(cli.SuggestDidYouMeanTemplate, cli.SuggestFlag(c.Command.Flags, name, false))
+		}
 	}
 	return fmt.Errorf("%s (%s --help lists the flags)", text, c.Command.HelpName)
+}
+
+func elsewhere(commands []*cli.Command, flag string) bool {
+	return slices.ContainsFunc(commands, func(c *cli.Command) bool {
+		return slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), flag) })
+	})
 }
 
 // action wraps the body of a command: at most args positional arguments, and a logger.

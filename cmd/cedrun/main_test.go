@@ -140,6 +140,7 @@ func TestBadInput(t *testing.T) {
 		{"unknown command", []string{"genrate"}, `unknown command "genrate". Did you mean "generate"?`},
 		{"unknown global flag", []string{"--modle", "x"}, "unknown flag --modle"},
 		{"unknown flag", with("generate", "--promt", "x"), `Did you mean "--prompt"?`},
+		{"flag of another command", []string{"doctor", "--backend", "cuda"}, "unknown flag --backend: other commands have it"},
 		{"flag without a value", []string{"generate", "--prompt"}, "flag needs an argument: --prompt"},
 		{"prompt as an argument", with("generate", "Hello"), `unexpected argument "Hello"`},
 		{"flag after an argument", with("generate", "Hello", "--seed", "3"), "--seed stands after"},

@@ -222,7 +222,8 @@ struct Wgmma {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
   }
-  // k's 16*part .. 16*part+15 of the tile; neither a nor d may be touched before wait().
+  // k's 16*part .. 16*part+15 of the tile; neither a nor d may be touched before wait(), and a has to be held after it: else
+  // the compiler takes its registers for what is computed meanwhile.
   __device__ void step(const uint32_t a[4], const void *tile, int part) {
 #ifdef CED_WGMMA
     multiply<0>(a, descriptor(tile, part));
@@ -317,6 +318,16 @@ struct Wgmma {
     }
   }
 #endif
+
+ public:
+  // After wait(): operands in registers stay what they are up to here.
+  template <int kWords>
+  __device__ static void hold_operand(uint32_t (&a)[kWords]) {
+    CED_UNROLL
+    for (int i = 0; i < kWords; i++) asm volatile("" : "+r"(a[i])::"memory");
+  }
+
+ private:
   // Keeps the compiler from moving what reads or writes d to the other side.
   __device__ void hold() {
     CED_UNROLL
@@ -455,6 +466,8 @@ struct Wgmma {
   void step_shared(const void *a_tile, const void *tile, int part, CED_SIM_HERE) {
     add(a_tile, tile, part, false, file, line);
   }
+  template <int kWords>
+  static void hold_operand(uint32_t (&)[kWords]) {}
   void wait(CED_SIM_HERE) {
     for (int i = 0; i < steps_; i++) run(pending_[i], file, line);
     if (steps_ > 0) memcpy(static_cast<void *>(d), sum_, sizeof d);

@@ -71,7 +71,10 @@ struct PrefillSum<kRows, true> {
       sum.step(a, tile, s);
     }
   }
-  __device__ void finish() { sum.wait(); }
+  __device__ void finish(Words &low, Words &high) {
+    sum.wait();
+    sum.hold_operand(low.w), sum.hold_operand(high.w);
+  }
   __device__ void zero() { sum.zero(); }
   __device__ float get(int j, int i) const { return sum.d[j][i]; }
 };
@@ -94,7 +97,7 @@ struct PrefillSum<kRows, false> {
       }
     }
   }
-  __device__ void finish() {}
+  __device__ void finish(Words &, Words &) {}
   __device__ void zero() {
     CED_UNROLL
     for (int j = 0; j < kRows / 8; j++)
@@ -157,7 +160,7 @@ __device__ void prefill_tile(float (&total)[kRows / 8][4], W &w, const X &x, uin
       store(shared + (n + 1) % 2 * Prefill::tile_bytes(kRows));
       w.words(next_low, next_high);
     }
-    sum.finish();
+    sum.finish(low, high);
     low = next_low, high = next_high;
     if (!more || next % Prefill::kSums != step % Prefill::kSums) {
       CED_UNROLL

@@ -68,7 +68,7 @@ func modelFlags() []cli.Flag {
 		withDefault(stringFlag(groupModel, "model", "", "checkpoint `DIR`: config.json, tokenizer.json and safetensors shards", "m"), "the embedded demo model"),
 		boolFlag(groupModel, "no-map", "read weights into memory instead of mapping the files"),
 		hugePagesFlag(),
-		withDefault(stringFlag(groupModel, "cache-dir", "", "keep maps derived from the tokenizer in `DIR`"), "cedrun in the user's cache directory"),
+		withDefault(stringFlag(groupModel, "cache-dir", "", "keep maps derived from the tokenizer, and which experts a GPU should hold first, in `DIR`"), "cedrun in the user's cache directory"),
 	}
 }
 

@@ -82,7 +82,7 @@ func (r *Runner) graphTotals(s *metrics.Set) {
 		}
 	}
 	s.Total("cedrun_graphs_captured_total", "Batch sizes whose decode step a GPU captured.", count(func(g *model.GraphUse) uint64 { return g.Captured }))
-	s.Totals("cedrun_graph_steps_total", "Decode steps of a GPU: replayed by one launch, or plain, kernel by kernel.", "run", map[string]func() float64{
+	s.Totals("cedrun_graph_steps_total", "Decode steps of a GPU, unless --no-graphs: replayed by one launch, or plain, kernel by kernel.", "run", map[string]func() float64{
 		"replayed": count(func(g *model.GraphUse) uint64 { return g.Replayed }), "plain": count(func(g *model.GraphUse) uint64 { return g.Plain }),
 	})
 	s.Total("cedrun_graph_failures_total", "Captures and launches that a GPU refused; those steps ran plainly.", count(func(g *model.GraphUse) uint64 { return g.Failed }))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # cudacheck.sh NVCC DIR: compiles every CUDA body for every architecture with warnings as errors, and prints what the
-# compiler says of each kernel. Fails on spills, on more registers than a kernel may have, and where an instruction of
-# instructions.txt is missing.
+# compiler says of each kernel. Fails on spills, on more registers than a kernel may have, where an instruction of
+# instructions.txt is missing, and where registers are written that wgmma still reads.
 #   ARCHS   architectures (sm_80 sm_89 sm_90a, and sm_100 sm_120 where the compiler knows them)
 #   ONLY    a part of the paths of the files to compile
 #   JOBS    compilers at a time (2)
@@ -70,6 +70,7 @@ for file in $files; do
 			}
 			END { exit bad }' || { echo "$file for $arch: spills, or too many registers" >&2; status=1; }
 		gate tools/instructions.txt "$name" "$arch" "$base.sass" || status=1
+		awk -f tools/flight.awk "$base.sass" >&2 || status=1
 		printf '%s * FNORD.128\n' "$name" >"$out/never" # a gate that cannot fail is none
 		! gate "$out/never" "$name" "$arch" "$base.sass" 2>/dev/null || { echo "the gate finds FNORD.128 in $base.sass" >&2; status=1; }
 	done

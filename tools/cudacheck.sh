@@ -23,6 +23,8 @@ mkdir -p "$out"
 bin=$(dirname "$(readlink -f "$nvcc")")
 export PATH="$bin:$PATH"
 known=$("$nvcc" --list-gpu-code)
+version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+[ "$((${version% *} * 100 + ${version#* }))" -ge 1303 ] && wgmma=yes || wgmma=no # device/ptx.h
 archs=${ARCHS:-sm_80 sm_89 sm_90a $(printf '%s\n' "$known" | grep -xE 'sm_100|sm_120' || true)}
 
 # gate ROWS NAME ARCH SASS: every row that is about this code finds its instruction in it. Rows that were about something
@@ -34,6 +36,7 @@ gate() {
 		case "$2" in $kernel) ;; *) continue ;; esac
 		case "$3" in $where) ;; *) continue ;; esac
 		echo "$kernel $where $instruction" >>"$out/rows"
+		case "$instruction" in HGMMA*) [ $wgmma = yes ] || continue ;; esac
 		grep -qF "$instruction" "$4" && continue
 		echo "$2 for $3: no $instruction" >&2
 		lacks=1

@@ -23,8 +23,10 @@ mkdir -p "$out"
 bin=$(dirname "$(readlink -f "$nvcc")")
 export PATH="$bin:$PATH"
 known=$("$nvcc" --list-gpu-code)
-version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
-[ "$((${version% *} * 100 + ${version#* }))" -ge 1303 ] && wgmma=yes || wgmma=no # device/ptx.h
+case $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p') in # as device/ptx.h
+12.4 | 13.[3-9]* | 1[4-9].* | [2-9]?.*) wgmma=yes ;;
+*) wgmma=no ;;
+esac
 archs=${ARCHS:-sm_80 sm_89 sm_90a $(printf '%s\n' "$known" | grep -xE 'sm_100|sm_120' || true)}
 
 # gate ROWS NAME ARCH SASS: every row that is about this code finds its instruction in it. Rows that were about something

@@ -203,8 +203,10 @@ __device__ inline void bulk_load(void *shared, const void *global, uint32_t byte
 // and D in the layouts of mma_m16n8k16_bf16, D eight columns at a time. B is in shared memory: column n is row n of a
 // tile of 64 k's by kRows, whose rows are 128 bytes, at a multiple of 1024 bytes; the 16-byte piece p of row n stands at
 // piece p ^ n % 8. What threads wrote there has to be made visible (wgmma_visible, then a barrier).
-// Compilers before CUDA 13.3 may use registers again that wgmma still reads.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303
+// Compilers between CUDA 12.4 and 13.3 are said to use registers again that wgmma still reads; what 12.4 and 13.5 make of
+// these kernels was looked through (tools/flight.awk).
+#define CED_NVCC (__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__)
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && (CED_NVCC == 1204 || CED_NVCC >= 1303)
 #define CED_WGMMA 1
 #endif
 template <int kRows>

@@ -95,6 +95,11 @@ struct Stages {
     ptx::mbarrier_wait(full(), parity);
     return labels()[slot];
   }
+  // Who fills: waits until the next stage is free, for bulk copies too, whatever its bytes were before.
+  __device__ void wait_free() const {
+    ptx::mbarrier_wait(empty(), parity);
+    ptx::mbarrier_visible();
+  }
   // One lane of who fills the next stage, once it is free.
   __device__ void expect(uint32_t bytes_to_come) const {
     labels()[slot] = label;
@@ -214,7 +219,7 @@ class WeightStream : public StreamBase<WeightStream<R, Items, kBytes>, R, Items,
       const unsigned char *row = lane < R::kRows ? items.row(ahead_.part, lane) : nullptr;
       const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, row != nullptr)));
       unsigned char *stage = stages.stage();
-      ptx::mbarrier_wait(stages.empty(), stages.parity);
+      stages.wait_free();
       if (lane == 0) stages.expect(rows * bytes);
       if (row != nullptr)
         ptx::bulk_load(stage + lane * R::kPitch, row + k0 / 16 * bytes16(R::kW), bytes, stages.full());

@@ -229,7 +229,6 @@ struct Kinds {
       uint32_t after = 0;
       if (threadIdx.x % 32 == 0) after = gridDim.x + atomicAdd(taken, 1u);
       stages.label = item;
-      ptx::mbarrier_visible();  // scales that came by themselves may have lain elsewhere
       if (item < n1) {
         fill(stages, shared_up, item);
       } else if (item < n2) {
@@ -261,7 +260,7 @@ struct Kinds {
     stages = weights.stages;
   }
   __device__ static void empty(Stages<kStageBytes> &stages) {
-    ptx::mbarrier_wait(stages.empty(), stages.parity);
+    stages.wait_free();
     if (threadIdx.x % 32 == 0) stages.expect(0);
     ptx::mbarrier_arrive(stages.full());
     stages.step();

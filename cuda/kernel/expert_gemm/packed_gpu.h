@@ -61,7 +61,7 @@ class PackedStream : public StreamBase<PackedStream<R, Items, kBytes>, R, Items,
     for (ahead_.seek(); ahead_.more(); ahead_.step()) {
       const uint32_t step = ahead_.k0 / R::kStep, left = Pack::steps(ahead_.items.k) - step,
                      bytes = (left < R::kWarps * R::kSteps ? left : R::kWarps * R::kSteps) * R::kStepBytes;
-      ptx::mbarrier_wait(stages.empty(), stages.parity);
+      stages.wait_free();
       if (threadIdx.x % 32 == 0) {
         stages.expect(bytes);
         ptx::bulk_load(stages.stage(), ahead_.items.packed(step), bytes, stages.full());

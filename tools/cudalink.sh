@@ -21,9 +21,9 @@ done
 "$program" --version >/dev/null || wrong "$program does not start"
 
 # Without a compiler, with something else in its place, and with one that is too old.
-refuses() {
+refuses() { # refuses NVCC SENTENCE [ARCHS]
 	status=0
-	make cuda NVCC="$1" >"$tmp/out" 2>"$tmp/err" || status=$?
+	make cuda NVCC="$1" ARCHS="${3:-90a-real}" >"$tmp/out" 2>"$tmp/err" || status=$?
 	[ "$status" != 0 ] && [ "$(grep -vc '^make' "$tmp/err")" = 1 ] && grep -qF "$2" "$tmp/err" ||
 		wrong "make cuda NVCC=$1 ended with $status and said:" "$(cat "$tmp/err")" "(want: $2)"
 }
@@ -33,8 +33,8 @@ refuses "$tmp/none/nvcc" "there is no such program"
 refuses "$(command -v true)" "does not say its version"
 refuses "$tmp/nvcc" "12.4 or newer is needed"
 printf '#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.1\n' >"$tmp/nvcc"
-ARCHS=75-real refuses "$tmp/nvcc" "need compute capability 8.0"
-ARCHS=80-real,90a-real refuses "$tmp/nvcc" "is no architecture"
+refuses "$tmp/nvcc" "need compute capability 8.0" 75-real
+refuses "$tmp/nvcc" "is no architecture" 80-real,90a-real
 
 # says FOLDER SENTENCE: with that folder first on the search path, --backend cuda ends with status 1 and one line that
 # holds the sentence, and auto says so in a line and computes on the CPU.

@@ -2,7 +2,7 @@
 # cudacheck.sh NVCC DIR: compiles every CUDA body for every architecture with warnings as errors, and prints what the
 # compiler says of each kernel. Fails on spills, on more registers than a kernel may have, where an instruction of
 # instructions.txt is missing, and where registers are written that wgmma still reads.
-#   ARCHS   architectures (sm_80 sm_89 sm_90a, and sm_100 sm_120 where the compiler knows them)
+#   ARCHS   architectures, as for make cuda (80-real;89-real;90a-real, and 100-real;120-real where the compiler knows them)
 #   ONLY    a part of the paths of the files to compile
 #   JOBS    compilers at a time (2)
 set -eu
@@ -27,7 +27,7 @@ case $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p') in # as dev
 12.4 | 13.[3-9]* | 1[4-9].* | [2-9]?.*) wgmma=yes ;;
 *) wgmma=no ;;
 esac
-archs=${ARCHS:-sm_80 sm_89 sm_90a $(printf '%s\n' "$known" | grep -xE 'sm_100|sm_120' || true)}
+archs=$(sh tools/archs.sh "${ARCHS:-80;89;90a;$(printf '%s\n' "$known" | grep -xE 'sm_100|sm_120' | tr '\n' ';')}")
 
 # gate ROWS NAME ARCH SASS: every row that is about this code finds its instruction in it. Rows that were about something
 # are noted in $out/rows.
@@ -50,6 +50,10 @@ gate() {
 files=$(find cuda -name '*.cu' | sort | grep -F "${ONLY:-.cu}")
 for file in $files; do for arch in $archs; do echo "$nvcc $file $arch $out"; done; done |
 	xargs -P "${JOBS:-2}" -n 4 sh "$0" --compile
+
+# A check that cannot fail is none.
+printf '/*10*/ HGMMA.64x8x16.F32.BF16 R24, R88, gdesc[UR8], R24 ;\n/*20*/ @P0 LOP3.LUT R89, R1, R2 ;\n' >"$out/never"
+! awk -f tools/flight.awk "$out/never" >/dev/null || { echo "tools/flight.awk finds nothing in $out/never" >&2; exit 1; }
 
 status=0
 printf '%-9s %-58s %5s %6s %6s\n' arch kernel regs shared spills

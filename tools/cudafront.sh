@@ -1,7 +1,7 @@
 #!/bin/sh
 # cudafront.sh NVCC DIR: every CUDA body through the front end of a compiler, for the oldest architecture and for the one with
 # most forms, with warnings as errors. Nothing is optimised and no machine code is made: that is cudacheck.sh's.
-#   ARCHS   architectures (sm_80 sm_90a)
+#   ARCHS   architectures, as for make cuda (80-real;90a-real)
 #   ONLY    a part of the paths of the files
 #   JOBS    compilers at a time (2)
 set -eu
@@ -19,5 +19,5 @@ if "$nvcc" $(front "$out/never.cu" sm_80) >"$out/never.log" 2>&1 || ! grep -q 'p
 	exit 1
 fi
 find cuda -name '*.cu' | sort | grep -F "${ONLY:-.cu}" | while read -r file; do
-	for arch in ${ARCHS:-sm_80 sm_90a}; do front "$file" "$arch"; done
+	for arch in $(sh tools/archs.sh "${ARCHS:-80-real;90a-real}"); do front "$file" "$arch"; done
 done | xargs -P "${JOBS:-2}" -L 1 "$nvcc" || { echo "CUDA bodies that $nvcc does not take" >&2; exit 1; }

@@ -29,13 +29,12 @@ struct ExpertWorkspace {
   uint64_t order;   // i32 [rows * top_k] assignments grouped by expert
   uint64_t first;   // i32 [experts + 1] of each expert in order
   uint64_t active;  // i32 [experts] experts that have rows
-  // A device's: how many tiles the list has, i32; i32 [tiles, 4] expert, the first of its assignments in order, how many;
-  // with packed experts, for steps of up to few_rows, in the order of operands and filled up to a multiple of 64 with zeros:
-  // x and the activations.
-  uint64_t tiles;
-  uint64_t list;
-  uint64_t
-      progress;  // u32 [2 + tiles]: items that blocks have taken; groups of 32 activations: shared, of a tile's rows
+  // The rest is a device's.
+  uint64_t tiles;  // i32: of the list
+  uint64_t list;   // i32 [tiles, 4] expert, the first of its assignments in order, how many
+  // u32 [2 + tiles]: items that blocks have taken; groups of 32 activations of the shared expert; those of each tile.
+  uint64_t progress;
+  // With packed experts, for steps of up to few_rows, in the order of operands, and zeros up to a multiple of 64.
   uint64_t x_words;     // BF16 [rows, dim]
   uint64_t activation;  // BF16 [assignments, inter]
   uint64_t bytes;
